@@ -1,0 +1,347 @@
+package v1alpha1
+
+import (
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+)
+
+// Backend names a Letta back end.
+// +kubebuilder:validation:Enum=API
+type Backend string
+
+// BackendAPI is the REST API v1: Letta Cloud, and the archived server.
+const BackendAPI Backend = "API"
+
+// Scope says how many agents a TeamMemory has.
+// +kubebuilder:validation:Enum=Project;Team
+type Scope string
+
+const (
+	// ScopeProject: one agent for each project. What is learned in one
+	// repository stays there.
+	ScopeProject Scope = "Project"
+	// ScopeTeam: one agent for all projects.
+	ScopeTeam Scope = "Team"
+)
+
+// RecallMode says what developers are shown.
+// +kubebuilder:validation:Enum=Whisper;Off
+type RecallMode string
+
+const (
+	// RecallWhisper shows messages of the memory.
+	RecallWhisper RecallMode = "Whisper"
+	// RecallOff shows nothing.
+	RecallOff RecallMode = "Off"
+)
+
+// Suspend says what is held back.
+// +kubebuilder:validation:Enum=None;Delivery;Recall;All
+type Suspend string
+
+const (
+	// SuspendNone holds nothing back.
+	SuspendNone Suspend = "None"
+	// SuspendDelivery archives, and gives nothing to Letta.
+	SuspendDelivery Suspend = "Delivery"
+	// SuspendRecall shows nothing to developers.
+	SuspendRecall Suspend = "Recall"
+	// SuspendAll does both.
+	SuspendAll Suspend = "All"
+)
+
+// Letta says where a memory's agents live.
+// +kubebuilder:validation:XValidation:rule="!has(self.insecure) || self.insecure == 'Allow' || self.baseURL.startsWith('https://')",message="baseURL must be https, or insecure must be Allow"
+// +kubebuilder:validation:XValidation:rule="has(self.insecure) || self.baseURL.startsWith('https://')",message="baseURL must be https, or insecure must be Allow"
+type Letta struct {
+	// backend is the protocol spoken at baseURL.
+	// +required
+	Backend Backend `json:"backend"`
+
+	// baseURL is where it is spoken, without a path.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^https?://[A-Za-z0-9.\[\]:-]+$`
+	BaseURL string `json:"baseURL"`
+
+	// insecure is Allow where baseURL may be http. Omitted means Deny.
+	// +optional
+	Insecure Insecure `json:"insecure,omitempty"`
+
+	// credentialsSecretRef names a Secret with the key apiKey. Omitted means
+	// no key.
+	// +optional
+	CredentialsSecretRef *LocalRef `json:"credentialsSecretRef,omitempty"`
+}
+
+// Insecure says whether plain http may be used.
+// +kubebuilder:validation:Enum=Deny;Allow
+type Insecure string
+
+const (
+	// InsecureDeny refuses plain http.
+	InsecureDeny Insecure = "Deny"
+	// InsecureAllow accepts plain http, for tests and private networks.
+	InsecureAllow Insecure = "Allow"
+)
+
+// AgentTemplate says how agents are made.
+type AgentTemplate struct {
+	// name of the agents, for people.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=60
+	Name string `json:"name"`
+
+	// model is Letta's handle of the model.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	Model string `json:"model"`
+
+	// embedding is Letta's handle of the embedding model, where the back end
+	// wants one.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	Embedding string `json:"embedding,omitempty"`
+}
+
+// AgentSource says which Letta agents keep the memory.
+// +kubebuilder:validation:XValidation:rule="has(self.template) != has(self.id)",message="give exactly one of template and id"
+type AgentSource struct {
+	// template makes one agent for each project, or one for the team.
+	// +optional
+	Template *AgentTemplate `json:"template,omitempty"`
+
+	// id names an agent that exists already, for all projects.
+	// +optional
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	ID string `json:"id,omitempty"`
+}
+
+// Store says where segments are kept.
+// +kubebuilder:validation:XValidation:rule="(has(self.insecure) && self.insecure == 'Allow') || (self.endpoint.startsWith('https://') && (!has(self.publicEndpoint) || self.publicEndpoint.startsWith('https://')))",message="endpoint and publicEndpoint must be https, or insecure must be Allow"
+type Store struct {
+	// endpoint is the S3 endpoint as the controller reaches it.
+	// +required
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^https?://[A-Za-z0-9.\[\]:-]+$`
+	Endpoint string `json:"endpoint"`
+
+	// publicEndpoint is the S3 endpoint as workstations reach it. Omitted
+	// means endpoint.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	// +kubebuilder:validation:Pattern=`^https?://[A-Za-z0-9.\[\]:-]+$`
+	PublicEndpoint string `json:"publicEndpoint,omitempty"`
+
+	// insecure is Allow where the endpoints may be http. Omitted means Deny.
+	// +optional
+	Insecure Insecure `json:"insecure,omitempty"`
+
+	// region of the bucket. Omitted means us-east-1.
+	// +optional
+	// +kubebuilder:validation:MaxLength=64
+	Region string `json:"region,omitempty"`
+
+	// bucket holds everything of this memory.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$`
+	Bucket string `json:"bucket"`
+
+	// prefix of every key, without a slash at its ends. Omitted means none.
+	// +optional
+	// +kubebuilder:validation:MaxLength=128
+	// +kubebuilder:validation:Pattern=`^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$`
+	Prefix string `json:"prefix,omitempty"`
+
+	// credentialsSecretRef names a Secret with the keys accessKeyID and
+	// secretAccessKey. Omitted means the controller's own environment.
+	// +optional
+	CredentialsSecretRef *LocalRef `json:"credentialsSecretRef,omitempty"`
+}
+
+// CaptureProjects says which projects may be heard.
+type CaptureProjects struct {
+	// include are globs over the remote, as host/path: * within one part, **
+	// over parts.
+	// +required
+	// +listType=set
+	// +kubebuilder:validation:MinItems=1
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Include []string `json:"include"`
+
+	// exclude are globs that win over include.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=64
+	// +kubebuilder:validation:items:MinLength=1
+	// +kubebuilder:validation:items:MaxLength=253
+	Exclude []string `json:"exclude,omitempty"`
+}
+
+// Capture says what may be heard.
+type Capture struct {
+	// projects that may be heard.
+	// +required
+	Projects CaptureProjects `json:"projects"`
+}
+
+// Recall says what developers are shown.
+type Recall struct {
+	// mode is Whisper or Off. Omitted means Whisper.
+	// +optional
+	Mode RecallMode `json:"mode,omitempty"`
+
+	// maxCharacters bounds what one prompt is given. Omitted means 4000.
+	// +optional
+	// +kubebuilder:validation:Minimum=200
+	// +kubebuilder:validation:Maximum=9500
+	MaxCharacters *int32 `json:"maxCharacters,omitempty"`
+}
+
+// DeliveryPolicy says how words are given to Letta.
+type DeliveryPolicy struct {
+	// maxBatchBytes bounds the words of one turn. Omitted means 32768.
+	// +optional
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=262144
+	MaxBatchBytes *int32 `json:"maxBatchBytes,omitempty"`
+
+	// maxConcurrentTurns bounds the turns that run at one time. Omitted means
+	// 4.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=64
+	MaxConcurrentTurns *int32 `json:"maxConcurrentTurns,omitempty"`
+
+	// turnTimeoutSeconds bounds one turn. Omitted means 600.
+	// +optional
+	// +kubebuilder:validation:Minimum=5
+	// +kubebuilder:validation:Maximum=3600
+	TurnTimeoutSeconds *int32 `json:"turnTimeoutSeconds,omitempty"`
+}
+
+// TeamMemorySpec says how a team's memory is made and kept.
+type TeamMemorySpec struct {
+	// letta is the back end that thinks.
+	// +required
+	Letta Letta `json:"letta"`
+
+	// agent says which agents keep the memory.
+	// +required
+	Agent AgentSource `json:"agent"`
+
+	// scope is Project or Team. Omitted means Project.
+	// +optional
+	Scope Scope `json:"scope,omitempty"`
+
+	// store is where segments are kept.
+	// +required
+	Store Store `json:"store"`
+
+	// capture says what may be heard.
+	// +required
+	Capture Capture `json:"capture"`
+
+	// recall says what developers are shown.
+	// +optional
+	Recall Recall `json:"recall,omitzero"`
+
+	// delivery says how words are given to Letta.
+	// +optional
+	Delivery DeliveryPolicy `json:"delivery,omitzero"`
+
+	// suspend holds work back without losing any. Omitted means None.
+	// +optional
+	Suspend Suspend `json:"suspend,omitempty"`
+}
+
+// ProjectAgent is the agent of one project.
+type ProjectAgent struct {
+	// project is the remote. Empty for the team's one agent.
+	// +optional
+	// +kubebuilder:validation:MaxLength=253
+	Project string `json:"project"`
+
+	// agentID is Letta's id. Opaque.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=128
+	AgentID string `json:"agentID"`
+}
+
+// TeamMemoryStatus is what the controller says of a memory.
+type TeamMemoryStatus struct {
+	// observedGeneration is the generation that Ready or Stalled speaks of.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ObservedGeneration int64 `json:"observedGeneration,omitempty"`
+
+	// conditions: Ready, and Reconciling or Stalled while True.
+	// +optional
+	// +listType=map
+	// +listMapKey=type
+	// +kubebuilder:validation:MaxItems=16
+	Conditions []metav1.Condition `json:"conditions,omitempty"`
+
+	// agents has the newest agents. The tags at Letta are the truth.
+	// +optional
+	// +listType=map
+	// +listMapKey=project
+	// +kubebuilder:validation:MaxItems=256
+	Agents []ProjectAgent `json:"agents,omitempty"`
+
+	// sessions is the number of Sessions of this memory, renewed at most once
+	// a minute.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Sessions int64 `json:"sessions,omitempty"`
+
+	// lagging is the number of Sessions with lines that are not processed.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Lagging int64 `json:"lagging,omitempty"`
+
+	// segmentFormat is the newest segment format this controller accepts.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	SegmentFormat int32 `json:"segmentFormat,omitempty"`
+}
+
+// TeamMemory is the memory of one team.
+// +kubebuilder:object:root=true
+// +kubebuilder:subresource:status
+// +kubebuilder:resource:shortName=tmem,categories=undersong
+// +kubebuilder:printcolumn:name="Backend",type=string,JSONPath=`.spec.letta.backend`
+// +kubebuilder:printcolumn:name="Ready",type=string,JSONPath=`.status.conditions[?(@.type=="Ready")].status`
+// +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope`
+// +kubebuilder:printcolumn:name="Sessions",type=integer,JSONPath=`.status.sessions`
+// +kubebuilder:printcolumn:name="Lagging",type=integer,JSONPath=`.status.lagging`
+// +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
+// +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40",message="the name of a TeamMemory has at most 40 characters"
+type TeamMemory struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata,omitempty"`
+
+	// +required
+	Spec TeamMemorySpec `json:"spec"`
+	// +optional
+	Status TeamMemoryStatus `json:"status,omitzero"`
+}
+
+// GetConditions returns the conditions of the status.
+func (m *TeamMemory) GetConditions() []metav1.Condition { return m.Status.Conditions }
+
+// SetConditions replaces the conditions of the status.
+func (m *TeamMemory) SetConditions(c []metav1.Condition) { m.Status.Conditions = c }
+
+// TeamMemoryList is a list of TeamMemories.
+// +kubebuilder:object:root=true
+type TeamMemoryList struct {
+	metav1.TypeMeta `json:",inline"`
+	metav1.ListMeta `json:"metadata,omitempty"`
+	Items           []TeamMemory `json:"items"`
+}
