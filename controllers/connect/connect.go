@@ -1,0 +1,194 @@
+// Package connect opens what a TeamMemory names: its object store and its
+// Letta back end.
+//
+// It reads Secrets by name and live, never through a cache, so that the
+// controller needs no right to list them, and it refuses to send a Secret to a
+// host that the Secret itself does not name: whoever may write a TeamMemory
+// could otherwise point the team's keys at a server of his own.
+package connect
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/url"
+	"strings"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/letta/api"
+	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/store"
+)
+
+// HostsAnnotation on a Secret lists the hosts, with ports where not the
+// default, that the Secret may be sent to, separated by commas.
+const HostsAnnotation = "undersong.dev/hosts"
+
+// Keys of the Secrets.
+const (
+	apiKeyKey          = "apiKey"
+	accessKeyIDKey     = "accessKeyID"
+	secretAccessKeyKey = "secretAccessKey"
+)
+
+// fresh is how long an opened connection is used before its Secret is read
+// again.
+const fresh = 30 * time.Second
+
+// waitForSecret is how long to wait for a Secret that is missing or wrong. No
+// watch tells: the controller may not list Secrets.
+const waitForSecret = 20 * time.Second
+
+// Opener opens stores and Letta clients and keeps them for a short while.
+type Opener struct {
+	// Secrets reads Secrets live.
+	Secrets client.Reader
+	// Transport carries the requests to Letta and to the store; nil means
+	// defaults of those packages.
+	Transport http.RoundTripper
+	// Clock tells how old a connection is.
+	Clock clock.PassiveClock
+
+	mu     sync.Mutex
+	stores map[types.UID]opened[*store.Bucket]
+	lettas map[types.UID]opened[letta.Client]
+}
+
+// opened is a connection and what it was made of.
+type opened[T any] struct {
+	made       time.Time
+	generation int64
+	version    string // resource version of the Secret
+	value      T
+}
+
+// New returns an Opener.
+func New(secrets client.Reader, transport http.RoundTripper, c clock.PassiveClock) *Opener {
+	return &Opener{
+		Secrets: secrets, Transport: transport, Clock: c,
+		stores: map[types.UID]opened[*store.Bucket]{}, lettas: map[types.UID]opened[letta.Client]{},
+	}
+}
+
+// Store opens the memory's object store.
+func (o *Opener) Store(ctx context.Context, m *v1alpha1.TeamMemory) (*store.Bucket, error) {
+	spec := m.Spec.Store
+	return open(ctx, o, o.stores, m, spec.CredentialsSecretRef, []string{spec.Endpoint, spec.PublicEndpoint}, []string{accessKeyIDKey, secretAccessKeyKey},
+		func(secret map[string]string) (*store.Bucket, error) {
+			b, err := store.Open(store.Options{
+				Endpoint: spec.Endpoint, PublicEndpoint: spec.PublicEndpoint, Region: spec.Region, Bucket: spec.Bucket, Prefix: spec.Prefix,
+				AccessKeyID: secret[accessKeyIDKey], SecretAccessKey: secret[secretAccessKeyKey], Transport: o.Transport,
+			})
+			if err != nil {
+				return nil, outcome.Stallf(v1alpha1.InvalidSpecReason, "spec.store: %w", err)
+			}
+			return b, nil
+		})
+}
+
+// Letta opens the memory's Letta back end.
+func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Client, error) {
+	spec := m.Spec.Letta
+	return open(ctx, o, o.lettas, m, spec.CredentialsSecretRef, []string{spec.BaseURL}, []string{apiKeyKey},
+		func(secret map[string]string) (letta.Client, error) {
+			c, err := api.New(api.Options{BaseURL: spec.BaseURL, Key: secret[apiKeyKey], Transport: o.Transport})
+			if err != nil {
+				return nil, outcome.Stallf(v1alpha1.InvalidSpecReason, "spec.letta: %w", err)
+			}
+			return c, nil
+		})
+}
+
+// Forget drops what is kept for a memory, so that the next call reads its
+// Secrets again. Called when a server refuses a key.
+func (o *Opener) Forget(uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.stores, uid)
+	delete(o.lettas, uid)
+}
+
+// open returns the kept connection, or makes one with the Secret's values.
+func open[T any](ctx context.Context, o *Opener, kept map[types.UID]opened[T], m *v1alpha1.TeamMemory, ref *v1alpha1.LocalRef, urls, keys []string, dial func(map[string]string) (T, error)) (T, error) {
+	var none T
+	now := o.Clock.Now()
+	o.mu.Lock()
+	have, ok := kept[m.UID]
+	o.mu.Unlock()
+	if ok && have.generation == m.Generation && now.Sub(have.made) < fresh {
+		return have.value, nil
+	}
+	secret, version, err := o.secret(ctx, m.Namespace, ref, urls, keys)
+	if err != nil {
+		return none, err
+	}
+	value := have.value
+	if !ok || have.generation != m.Generation || have.version != version {
+		if value, err = dial(secret); err != nil {
+			return none, err
+		}
+	}
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	kept[m.UID] = opened[T]{made: now, generation: m.Generation, version: version, value: value}
+	return value, nil
+}
+
+// secret reads a Secret and checks that it has the keys and names the hosts.
+func (o *Opener) secret(ctx context.Context, namespace string, ref *v1alpha1.LocalRef, urls, keys []string) (map[string]string, string, error) {
+	if ref == nil {
+		return map[string]string{}, "", nil
+	}
+	name := namespace + "/" + ref.Name
+	var s corev1.Secret
+	err := o.Secrets.Get(ctx, client.ObjectKey{Namespace: namespace, Name: ref.Name}, &s)
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil, "", outcome.RetryAfterf(v1alpha1.DependencyNotReadyReason, waitForSecret, "create the Secret %s with the keys %s", name, strings.Join(keys, ", "))
+	case apierrors.IsForbidden(err):
+		return nil, "", outcome.RetryAfterf(v1alpha1.DependencyNotReadyReason, waitForSecret, "let the controller read the Secret %s: bind the ClusterRole undersong-secrets to it in this namespace", name)
+	case err != nil:
+		return nil, "", fmt.Errorf("read the Secret %s: %w", name, err)
+	}
+	values := make(map[string]string, len(keys))
+	for _, k := range keys {
+		v := strings.TrimSpace(string(s.Data[k]))
+		if v == "" {
+			return nil, "", outcome.RetryAfterf(v1alpha1.DependencyNotReadyReason, waitForSecret, "give the Secret %s a value for the key %s", name, k)
+		}
+		values[k] = v
+	}
+	for _, u := range urls {
+		if err := allowed(s.Annotations[HostsAnnotation], u); err != nil {
+			return nil, "", outcome.RetryAfterf(v1alpha1.InvalidSpecReason, waitForSecret, "the Secret %s: %w", name, err)
+		}
+	}
+	return values, s.ResourceVersion, nil
+}
+
+// allowed reports an error unless the annotation names the URL's host.
+func allowed(annotation, raw string) error {
+	if raw == "" {
+		return nil
+	}
+	u, err := url.Parse(raw)
+	if err != nil {
+		return errors.New("the URL it is to be sent to cannot be read")
+	}
+	for h := range strings.SplitSeq(annotation, ",") {
+		if strings.EqualFold(strings.TrimSpace(h), u.Host) {
+			return nil
+		}
+	}
+	return fmt.Errorf("its annotation %s does not name %s, so it is not sent there", HostsAnnotation, u.Host)
+}
