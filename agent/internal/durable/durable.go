@@ -240,6 +240,10 @@ func (f FS) do(op Op, name string, run func() error) error {
 // file. Whoever lists a directory leaves these out.
 func IsTemp(name string) bool { return strings.HasPrefix(name, tempPrefix) }
 
+// TempName returns the name, without its directory, under which a file is
+// written before it is renamed, for those who write without sync.
+func TempName(base string) string { return tempPrefix + base }
+
 // RemoveTemps removes what a crash left of earlier writes in one directory.
 // Only the single writer of the directory may call it, and not while it
 // writes. An absent directory is success.

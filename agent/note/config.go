@@ -1,0 +1,154 @@
+package note
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"runtime"
+	"time"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+)
+
+// Version is the version of Config and Note. A file with a higher one was
+// written by a newer undersong and is refused.
+const Version = 1
+
+// configFile is the name of the user's configuration in the state directory.
+const configFile = "config.json"
+
+// maxConfig bounds the configuration, in bytes.
+const maxConfig = 256 << 10
+
+// Errors of LoadConfig.
+var (
+	// ErrNotConfigured says that init has not run here: there is no
+	// configuration, and without one nothing is heard.
+	ErrNotConfigured = errors.New("not configured, run undersong init")
+	// ErrConfig says that there is a configuration which cannot be used.
+	ErrConfig = errors.New("configuration cannot be used")
+)
+
+// Config is what init pinned. Only init and the user's own commands write it;
+// nothing in a repository and nothing in a hook's environment changes it.
+type Config struct {
+	// Version is 1.
+	Version int `json:"version"`
+
+	// Server is the URL of the API server that init spoke to. A kubeconfig
+	// that later names another one is refused.
+	Server string `json:"server"`
+
+	// Context is the kubeconfig context. Empty means its current context.
+	Context string `json:"context,omitempty"`
+
+	// Kubeconfig is the absolute path of the kubeconfig.
+	Kubeconfig string `json:"kubeconfig"`
+
+	// Namespace is the team.
+	Namespace string `json:"namespace"`
+
+	// Memory is the name of the TeamMemory.
+	Memory string `json:"memory"`
+
+	// StoreHost is the only host, with its port if it has one, to which
+	// segments are uploaded.
+	StoreHost string `json:"storeHost"`
+
+	// Owner is the user's name as the API server knows it.
+	Owner string `json:"owner"`
+
+	// Workstation is the name of the Workstation object of this state
+	// directory. Empty until one is registered.
+	Workstation string `json:"workstation,omitempty"`
+
+	// Daemon is the absolute path of the undersong binary that the hook starts.
+	Daemon string `json:"daemon"`
+
+	// Env is the whole environment of the daemon, as recorded at init: what
+	// credential plugins need. It holds no token.
+	Env map[string]string `json:"env,omitempty"`
+
+	// ConsentedAt is when the user agreed to be heard. Zero means never, and
+	// then nothing is captured. Lines written earlier are not sent.
+	ConsentedAt time.Time `json:"consentedAt,omitzero"`
+
+	// Exclude are globs over remotes, the user's own, added to the team's.
+	Exclude []string `json:"exclude,omitempty"`
+
+	// Off silences hook and daemon.
+	Off bool `json:"off,omitempty"`
+
+	// IdleExitSeconds is after how many seconds without work the daemon
+	// leaves. 0 means the daemon's default; negative means never.
+	IdleExitSeconds int32 `json:"idleExitSeconds,omitempty"`
+}
+
+// LoadConfig returns the configuration in a state directory. It returns
+// ErrNotConfigured when there is none, and ErrConfig when it is broken, too
+// new, or others than the user could have written it: it names a binary that
+// the hook starts.
+func LoadConfig(home string) (Config, error) {
+	name := filepath.Join(home, configFile)
+	info, err := os.Stat(name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return Config{}, ErrNotConfigured
+	}
+	if err != nil {
+		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
+	}
+	if err := private(info); err != nil {
+		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
+	}
+	data, err := durable.ReadFile(name, maxConfig)
+	if err != nil {
+		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
+	}
+	var c Config
+	if err := json.Unmarshal(data, &c); err != nil {
+		return Config{}, fmt.Errorf("parse %s: %w: %w", configFile, ErrConfig, err)
+	}
+	if c.Version < 1 || c.Version > Version {
+		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", configFile, c.Version, Version, ErrConfig)
+	}
+	return c, nil
+}
+
+// private returns an error unless the file is the user's alone. A repository
+// can carry a file, and the environment of a hook can be set by a repository's
+// settings; but git does not keep the mode that this asks for.
+func private(info fs.FileInfo) error {
+	if !info.Mode().IsRegular() {
+		return errors.New("not a regular file")
+	}
+	if runtime.GOOS == "windows" {
+		return nil // access lists, inherited from the user's own folder
+	}
+	if mode := info.Mode().Perm(); mode&0o077 != 0 {
+		return fmt.Errorf("mode is %04o, must be 0600", mode)
+	}
+	if !ours(info) {
+		return errors.New("file belongs to another user")
+	}
+	return nil
+}
+
+// SaveConfig writes the configuration durably, and makes the state directory
+// if there is none. It sets Version.
+func SaveConfig(home string, c Config) error {
+	c.Version = Version
+	data, err := json.MarshalIndent(c, "", "  ")
+	if err != nil {
+		return fmt.Errorf("format %s: %w", configFile, err)
+	}
+	if err := durable.MkdirAll(home); err != nil {
+		return err
+	}
+	if err := durable.WriteFile(filepath.Join(home, configFile), append(data, '\n')); err != nil {
+		return fmt.Errorf("write %s: %w", configFile, err)
+	}
+	return nil
+}

@@ -1,0 +1,269 @@
+package note
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+)
+
+const (
+	notesDir = "notes"
+	badDir   = "bad" // in notesDir
+
+	// suffix ends the name of a note.
+	suffix = ".json"
+
+	// maxNote bounds one note, in bytes. Paths are what makes one long.
+	maxNote = 64 << 10
+
+	// maxList bounds what List reads in one call.
+	maxList = 1000
+
+	// maxBad bounds the notes that are kept for a person to look at.
+	maxBad = 100
+)
+
+// Note says that a coding agent called the hook.
+type Note struct {
+	// Version is 1.
+	Version int `json:"version"`
+
+	// Event is the hook event, such as UserPromptSubmit.
+	Event string `json:"event"`
+
+	// Session is the session's id: 1 to 64 letters, digits and dashes.
+	Session string `json:"session"`
+
+	// Transcript is where the agent says that the session's transcript lies.
+	// It need not exist, then or ever.
+	Transcript string `json:"transcript,omitempty"`
+
+	// Cwd is the folder that the agent worked in.
+	Cwd string `json:"cwd,omitempty"`
+
+	// ProjectDir is the folder that the session was started in.
+	ProjectDir string `json:"projectDir,omitempty"`
+
+	// Source is why a session started: startup, resume, clear, compact, fork.
+	Source string `json:"source,omitempty"`
+
+	// Reason is why a session ended.
+	Reason string `json:"reason,omitempty"`
+
+	// AgentID names the subagent that the call comes from or speaks of.
+	AgentID string `json:"agentID,omitempty"`
+
+	// AgentTranscript is where a subagent's transcript should lie. It may
+	// never exist.
+	AgentTranscript string `json:"agentTranscript,omitempty"`
+
+	// Notification says that a prompt was a notice of the agent to itself,
+	// and not a person's.
+	Notification bool `json:"notification,omitempty"`
+
+	// Entrypoint is how the agent runs: cli is a person's terminal, sdk-cli
+	// and other sdk- values are headless.
+	Entrypoint string `json:"entrypoint,omitempty"`
+
+	// LettaMode and LettaHome are the variables LETTA_MODE and LETTA_HOME of
+	// the session. The first narrows what is shown, the second moves the
+	// compatible state files.
+	LettaMode string `json:"lettaMode,omitempty"`
+	LettaHome string `json:"lettaHome,omitempty"`
+
+	// At is when the hook was called.
+	At time.Time `json:"at"`
+}
+
+// File is a note with the name under which Remove finds it.
+type File struct {
+	Name string
+	Note Note
+}
+
+// Write adds a note. It does not sync: a note that is lost with the power is
+// made good by the next. The state directory must exist; notes/ is made.
+func Write(home string, n Note) error {
+	n.Version = Version
+	data, err := json.Marshal(n)
+	if err != nil {
+		return fmt.Errorf("format note: %w", err)
+	}
+	if len(data) > maxNote {
+		return fmt.Errorf("write note: %w", durable.ErrTooLarge)
+	}
+	dir := filepath.Join(home, notesDir)
+	name := fileName(n.At)
+	err = put(dir, name, data)
+	if errors.Is(err, fs.ErrNotExist) { // the first note
+		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
+			err = put(dir, name, data)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("write note: %w", err)
+	}
+	return nil
+}
+
+// put writes a file under a temporary name and renames it, so that the daemon
+// sees whole notes only.
+func put(dir, name string, data []byte) error {
+	temp := filepath.Join(dir, durable.TempName(name))
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // both parts are ours
+	if err != nil {
+		return err
+	}
+	_, err = file.Write(data)
+	if cerr := file.Close(); err == nil {
+		err = cerr
+	}
+	if err == nil {
+		err = os.Rename(temp, filepath.Join(dir, name))
+	}
+	if err != nil {
+		_ = os.Remove(temp) // the first error says what is wrong
+	}
+	return err
+}
+
+// fileName makes a name that sorts by time and is new: two processes differ in
+// their id, one process in the random number.
+func fileName(at time.Time) string {
+	return fmt.Sprintf("%020d-%d-%016x%s", max(at.UnixNano(), 0), os.Getpid(), rand.Uint64(), suffix) //nolint:gosec // only has to be new
+}
+
+// List returns the notes that wait, oldest first, at most 1,000 of them: list
+// again after these are removed. A note that cannot be read is moved to
+// notes/bad/ (see Broken) and is not in the list; it is never an error.
+func List(home string) ([]File, error) {
+	dir := filepath.Join(home, notesDir)
+	names, err := list(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list notes: %w", err)
+	}
+	var files []File
+	for _, name := range names {
+		n, err := read(filepath.Join(dir, name))
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // removed since
+		case err != nil:
+			if err := setAside(dir, name); err != nil {
+				return files, fmt.Errorf("set broken note aside: %w", err)
+			}
+		default:
+			files = append(files, File{Name: name, Note: n})
+		}
+		if len(files) == maxList {
+			break
+		}
+	}
+	return files, nil
+}
+
+// list returns the names of notes, sorted. An absent directory has none.
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if name := e.Name(); !durable.IsTemp(name) && strings.HasSuffix(name, suffix) {
+			names = append(names, name)
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+func read(name string) (Note, error) {
+	info, err := os.Lstat(name)
+	if err != nil {
+		return Note{}, err
+	}
+	if !info.Mode().IsRegular() { // a pipe would be waited for
+		return Note{}, errors.New("not a regular file")
+	}
+	data, err := durable.ReadFile(name, maxNote)
+	if err != nil {
+		return Note{}, err
+	}
+	var n Note
+	if err := json.Unmarshal(data, &n); err != nil {
+		return Note{}, err
+	}
+	if n.Version < 1 || n.Version > Version || n.Event == "" || !ValidSession(n.Session) {
+		return Note{}, errors.New("not a note of this version")
+	}
+	return n, nil
+}
+
+// setAside moves a broken note out of the way. When there are many already,
+// one more teaches nothing: it is removed.
+func setAside(dir, name string) error {
+	bad := filepath.Join(dir, badDir)
+	if err := durable.MkdirAll(bad); err != nil {
+		return err
+	}
+	entries, err := os.ReadDir(bad)
+	if err != nil {
+		return err
+	}
+	if len(entries) >= maxBad {
+		return os.RemoveAll(filepath.Join(dir, name))
+	}
+	return durable.Rename(filepath.Join(dir, name), filepath.Join(bad, name))
+}
+
+// Broken returns the names of the notes that were set aside, at most 100,
+// sorted by age.
+func Broken(home string) ([]string, error) {
+	names, err := list(filepath.Join(home, notesDir, badDir))
+	if err != nil {
+		return nil, fmt.Errorf("list broken notes: %w", err)
+	}
+	return names, nil
+}
+
+// Remove removes a note that List returned. An absent one is success. It does
+// not sync: a note that comes back after a power loss is read twice, which
+// changes nothing.
+func Remove(home, name string) error {
+	if name != filepath.Base(name) || !strings.HasSuffix(name, suffix) {
+		return fmt.Errorf("remove note: %w", durable.ErrName)
+	}
+	if err := os.Remove(filepath.Join(home, notesDir, name)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("remove note: %w", err)
+	}
+	return nil
+}
+
+// Dir returns the folder of the notes, for a watch. It may not exist yet.
+func Dir(home string) string { return filepath.Join(home, notesDir) }
+
+// ValidSession reports whether a string can be a session id: 1 to 64 letters,
+// digits and dashes. Claude Code uses UUIDs; what else comes on stdin did not
+// come from it, and must not become the name of a file.
+func ValidSession(id string) bool {
+	if id == "" || len(id) > 64 {
+		return false
+	}
+	for i := range len(id) {
+		c := id[i]
+		plain := c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || c == '-'
+		if !plain {
+			return false
+		}
+	}
+	return true
+}
