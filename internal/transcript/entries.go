@@ -1,0 +1,307 @@
+package transcript
+
+import (
+	"bytes"
+	"strings"
+
+	"github.com/undersong-dev/undersong/internal/redact/jsonline"
+)
+
+// StreamKind says whose talk a file holds.
+type StreamKind int
+
+// Kinds of streams.
+const (
+	// MainStream is the file of a session: a person and the assistant.
+	MainStream StreamKind = iota
+	// AgentStream is the file of a subagent: what looks like a person there is
+	// another agent.
+	AgentStream
+)
+
+// Speaker is who said something.
+type Speaker string
+
+// Speakers.
+const (
+	// User is a person.
+	User Speaker = "user"
+	// Assistant is the model.
+	Assistant Speaker = "assistant"
+	// Tool is a call of a tool. Entries does not return any yet; Render knows it.
+	Tool Speaker = "tool"
+)
+
+// Entry is something that was said.
+type Entry struct {
+	// ID is the uuid of the record, "" if it has none (see ID).
+	ID string
+	// Speaker is who said it.
+	Speaker Speaker
+	// Text is what was said: not blank, without what the harness put around it,
+	// images and documents as placeholders. It may hold any characters.
+	Text string
+}
+
+// Placeholders of content that is no text.
+const (
+	imagePlaceholder    = "[image]"
+	documentPlaceholder = "[document]"
+)
+
+// Entries returns the words of a record that belong to the given session, none
+// if it holds no words. A sessionID of "" takes every record as the session's.
+//
+// Words are the text of user, assistant and queued_command records only. A
+// user record counts when a person typed it, which its flags and its whole
+// shape decide; in an AgentStream none does. Tool calls, tool results and
+// thinking are not words.
+func (r Record) Entries(kind StreamKind, sessionID string) []Entry {
+	switch {
+	case sessionID != "" && r.SessionID != "" && r.SessionID != sessionID:
+		return nil // a writer's mistake: another session's record in this file
+	case r.Sidechain && kind == MainStream:
+		return nil // an agent's talk in the file of its session
+	}
+	var (
+		text    string
+		speaker Speaker
+	)
+	switch r.Type {
+	case "user":
+		if kind == AgentStream || !r.fromPerson() {
+			return nil
+		}
+		speaker, text = User, r.userText(r.content())
+	case "attachment":
+		if kind == AgentStream || r.Subtype != "queued_command" || !r.fromPerson() {
+			return nil
+		}
+		speaker, text = User, r.queuedText()
+	case "assistant":
+		speaker, text = Assistant, r.assistantText()
+	}
+	if text == "" {
+		return nil
+	}
+	return []Entry{{ID: r.UUID, Speaker: speaker, Text: text}}
+}
+
+// fromPerson reports whether the envelope of a user record lets it be a
+// person's.
+func (r Record) fromPerson() bool {
+	if r.Meta || r.CompactSummary || r.TranscriptOnly {
+		return false
+	}
+	if r.Origin != "" {
+		return r.Origin == "human" // other kinds, known or not, are not people
+	}
+	return r.rowSource != "harness" && r.promptSource != "system"
+}
+
+func (r Record) content() jsonline.Value {
+	return member(r.raw, r.message, "content")
+}
+
+// userText returns a person's words in the content of a message, "" if it has
+// none.
+func (r Record) userText(content jsonline.Value) string {
+	var (
+		words  words
+		result bool
+	)
+	block := func(v jsonline.Value) {
+		switch v.Kind {
+		case jsonline.String:
+			words.add(withoutReminders(jsonline.Text(r.raw, v)))
+		case jsonline.Object:
+			b := r.block(v)
+			switch b.kind {
+			case "text":
+				words.add(withoutReminders(jsonline.Text(r.raw, b.text)))
+			case "image":
+				words.placeholder(imagePlaceholder)
+			case "document":
+				words.placeholder(documentPlaceholder)
+			case "tool_result":
+				result = true
+			}
+		}
+	}
+	if content.Kind == jsonline.String {
+		block(content)
+	}
+	jsonline.Elements(r.raw, content, block)
+	if result && !words.said {
+		return "" // a picture beside a result is the tool's
+	}
+	text := words.String()
+	if isEnvelope(text) || isInterruption(text) {
+		return ""
+	}
+	return text
+}
+
+// queuedText returns the words of a prompt typed while the agent worked.
+func (r Record) queuedText() string {
+	prompt := member(r.raw, r.attachment, "prompt")
+	mode := member(r.raw, r.attachment, "commandMode")
+	if mode.Kind == jsonline.String && !jsonline.Is(r.raw, mode, "prompt") {
+		return ""
+	}
+	if member(r.raw, r.attachment, "isMeta").Kind == jsonline.True {
+		return ""
+	}
+	origin := member(r.raw, r.attachment, "origin")
+	if origin.Kind == jsonline.Object && !jsonline.Is(r.raw, member(r.raw, origin, "kind"), "human") {
+		return ""
+	}
+	return r.userText(prompt)
+}
+
+// assistantText returns what the model said, "" if the record holds no text of
+// a model.
+func (r Record) assistantText() string {
+	if r.APIError || jsonline.Is(r.raw, member(r.raw, r.message, "model"), "<synthetic>") {
+		return ""
+	}
+	var words words
+	content := r.content()
+	if content.Kind == jsonline.String {
+		words.add(jsonline.Text(r.raw, content))
+	}
+	jsonline.Elements(r.raw, content, func(v jsonline.Value) {
+		if v.Kind != jsonline.Object {
+			return
+		}
+		if b := r.block(v); b.kind == "text" {
+			words.add(jsonline.Text(r.raw, b.text))
+		}
+	})
+	return words.String()
+}
+
+type block struct {
+	kind string // of the kinds that matter; else ""
+	text jsonline.Value
+}
+
+// block reads a content block. Of nothing else than text is the content looked
+// at: results are the greater part of a transcript.
+func (r Record) block(v jsonline.Value) (b block) {
+	jsonline.Each(r.raw, v, func(key, value jsonline.Value) {
+		switch {
+		case jsonline.Is(r.raw, key, "type"):
+			b.kind = ""
+			for _, kind := range [...]string{"text", "tool_result", "image", "document"} {
+				if jsonline.Is(r.raw, value, kind) {
+					b.kind = kind
+				}
+			}
+		case jsonline.Is(r.raw, key, "text"):
+			b.text = value
+		}
+	})
+	return b
+}
+
+// words joins the blocks of a message.
+type words struct {
+	parts []string
+	said  bool // some part is text
+}
+
+func (w *words) add(text string) {
+	if !isBlank(text) {
+		w.parts = append(w.parts, text)
+		w.said = true
+	}
+}
+
+func (w *words) placeholder(text string) { w.parts = append(w.parts, text) }
+
+func (w *words) String() string {
+	if len(w.parts) == 0 {
+		return ""
+	}
+	return strings.TrimSpace(strings.Join(w.parts, "\n"))
+}
+
+func isBlank(s string) bool { return strings.TrimSpace(s) == "" }
+
+// injected are the elements that the harness puts beside a person's words.
+var injected = []string{"system-reminder", "ide_opened_file", "ide_selection"}
+
+// withoutReminders returns text without the closed elements of injected. A tag
+// that is not closed is somebody's prose.
+func withoutReminders(text string) string {
+	if !strings.Contains(text, "<") {
+		return text
+	}
+	for _, name := range injected {
+		text = cutElements(text, "<"+name+">", "</"+name+">")
+	}
+	return text
+}
+
+func cutElements(text, open, closing string) string {
+	if !strings.Contains(text, open) {
+		return text
+	}
+	var kept strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, open)
+		if !found {
+			break
+		}
+		_, after, found := strings.Cut(rest, closing)
+		if !found {
+			break
+		}
+		kept.WriteString(before)
+		text = after
+	}
+	kept.WriteString(text)
+	return kept.String()
+}
+
+// envelopes are the tags in which the harness writes down, as user records,
+// what is no message: slash commands, shell commands and their output.
+var envelopes = []string{
+	"command-name", "command-message", "command-args", "command-contents",
+	"local-command-caveat", "local-command-stdout", "local-command-stderr",
+	"bash-input", "bash-stdout", "bash-stderr",
+}
+
+const taskNotification = "task-notification"
+
+// isEnvelope reports whether the whole text is a harness envelope: it opens
+// with one of its tags and closes with one. Behind a task notification the
+// harness adds a hint in prose. A person who writes about a tag does not write
+// only that.
+func isEnvelope(text string) bool {
+	if !strings.HasPrefix(text, "<") {
+		return false
+	}
+	if strings.HasPrefix(text, "<"+taskNotification+">") {
+		return strings.Contains(text, "</"+taskNotification+">")
+	}
+	opens, closes := false, false
+	for _, name := range envelopes {
+		opens = opens || strings.HasPrefix(text, "<"+name+">")
+		closes = closes || strings.HasSuffix(text, "</"+name+">")
+	}
+	return opens && closes
+}
+
+// isInterruption reports whether the whole text is the mark that an interrupted
+// turn leaves.
+func isInterruption(text string) bool {
+	return text == "[Request interrupted by user]" || text == "[Request interrupted by user for tool use]"
+}
+
+// Clone returns a Record that does not depend on the bytes it was read from.
+func (r Record) Clone() Record {
+	r.raw = bytes.Clone(r.raw)
+	return r
+}
