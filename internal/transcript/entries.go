@@ -57,11 +57,8 @@ const (
 // shape decide; in an AgentStream none does. Tool calls, tool results and
 // thinking are not words.
 func (r Record) Entries(kind StreamKind, sessionID string) []Entry {
-	switch {
-	case sessionID != "" && r.SessionID != "" && r.SessionID != sessionID:
-		return nil // a writer's mistake: another session's record in this file
-	case r.Sidechain && kind == MainStream:
-		return nil // an agent's talk in the file of its session
+	if !r.belongs(kind, sessionID) {
+		return nil
 	}
 	var (
 		text    string
@@ -85,6 +82,20 @@ func (r Record) Entries(kind StreamKind, sessionID string) []Entry {
 		return nil
 	}
 	return []Entry{{ID: r.UUID, Speaker: speaker, Text: text}}
+}
+
+// belongs reports whether a record of a file is part of that file's talk. It is
+// not when a writer's mistake put another session's record there, or when it is
+// an agent's in the main file, as old releases wrote them.
+func (r Record) belongs(kind StreamKind, sessionID string) bool {
+	foreign := sessionID != "" && r.SessionID != "" && r.SessionID != sessionID
+	return !foreign && !(r.Sidechain && kind == MainStream)
+}
+
+// synthetic reports whether the program wrote an assistant record itself, as
+// the notice of an error.
+func (r Record) synthetic() bool {
+	return r.APIError || jsonline.Is(r.raw, member(r.raw, r.message, "model"), "<synthetic>")
 }
 
 // fromPerson reports whether the envelope of a user record lets it be a
@@ -162,7 +173,7 @@ func (r Record) queuedText() string {
 // assistantText returns what the model said, "" if the record holds no text of
 // a model.
 func (r Record) assistantText() string {
-	if r.APIError || jsonline.Is(r.raw, member(r.raw, r.message, "model"), "<synthetic>") {
+	if r.synthetic() {
 		return ""
 	}
 	var words words

@@ -82,15 +82,14 @@ func Parse(raw []byte) (Record, error) {
 		hasOrigin bool
 	)
 	keep := func(to *string, v jsonline.Value) {
-		*to = ""
-		if v.Kind != jsonline.String {
-			return
-		}
 		for i := range fields[:n] {
 			if fields[i].to == to {
 				fields[i].value = v
 				return
 			}
+		}
+		if v.Kind != jsonline.String {
+			return
 		}
 		fields[n] = field{to, v}
 		n++

@@ -54,7 +54,7 @@ const (
 // record it names comes later in the file, or is one of the 1024 before it that
 // this State has seen.
 func (s *State) Fold(r Record, sessionID string) {
-	if sessionID != "" && r.SessionID != "" && r.SessionID != sessionID || r.Sidechain {
+	if !r.belongs(MainStream, sessionID) {
 		return
 	}
 	if r.UUID != "" {
@@ -86,6 +86,13 @@ func (s *State) Fold(r Record, sessionID string) {
 			s.Cwd = value
 		}
 	}
+}
+
+// Equal reports whether both say the same about their session. What they
+// remember of records does not count.
+func (s State) Equal(other State) bool {
+	return s.Title == other.Title && s.TitleSource == other.TitleSource && s.Tag == other.Tag && s.PullRequest == other.PullRequest &&
+		s.Branch == other.Branch && s.Cwd == other.Cwd && s.ForkedFrom == other.ForkedFrom
 }
 
 func (s *State) title(text string, source TitleSource) {

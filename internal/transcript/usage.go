@@ -14,10 +14,11 @@ type Usage struct {
 	total  int64
 }
 
-// Fold takes a record into account. Lines of messages without an id are not
+// Fold takes a record into account, unless it belongs to another session or
+// stream, or the program wrote it itself. Messages without an id are not
 // counted.
-func (u *Usage) Fold(r Record) {
-	if r.Type != "assistant" {
+func (u *Usage) Fold(r Record, kind StreamKind, sessionID string) {
+	if r.Type != "assistant" || !r.belongs(kind, sessionID) || r.synthetic() {
 		return
 	}
 	id := jsonline.Text(r.raw, member(r.raw, r.message, "id"))

@@ -1,0 +1,496 @@
+package transcript_test
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/undersong-dev/undersong/internal/transcript"
+)
+
+const corpus = "testdata/corpus"
+
+// expectation is what a correct reader finds in a file of the corpus; the
+// corpus README describes the keys.
+type expectation struct {
+	File          string            `json:"file"`
+	FileKind      string            `json:"file_kind"`
+	SessionID     string            `json:"session_id"`
+	Lines         int               `json:"complete_lines"`
+	Consumed      int64             `json:"consumed_bytes"`
+	Tail          int64             `json:"tail_bytes"`
+	Conversation  []string          `json:"conversation"`
+	Repeats       int               `json:"repeats_dropped"`
+	Bad           []int             `json:"bad_lines"`
+	Messages      int               `json:"assistant_messages"`
+	OutputTokens  int64             `json:"output_tokens_once_per_message"`
+	Title         string            `json:"title"`
+	ForkedFrom    string            `json:"forked_from"`
+	FirstPrompt   string            `json:"first_prompt"`
+	Texts         map[string]string `json:"texts"`
+	NotHuman      []string          `json:"not_human"`
+	Foreign       []string          `json:"foreign"`
+	Sidechain     []string          `json:"sidechain"`
+	Summaries     []string          `json:"summaries"`
+	MustNotHold   []string          `json:"must_not_contain"`
+	Redact        []string          `json:"redact"`
+	TitleIsAbsent bool              `json:"title_absent"`
+}
+
+func expectations(t *testing.T) []expectation {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(corpus, "expect", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(files) < 49 {
+		t.Fatalf("%d expectations, want at least 49: the corpus is not whole", len(files))
+	}
+	var all []expectation
+	for _, f := range files {
+		raw, err := os.ReadFile(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var e expectation
+		if err := json.Unmarshal(raw, &e); err != nil {
+			t.Fatalf("%s: %v", f, err)
+		}
+		all = append(all, e)
+	}
+	return all
+}
+
+// reading is everything a file gives.
+type reading struct {
+	lines        int
+	bad          []int // lines, from 1
+	consumed     int64
+	conversation []string // role:uuid, each uuid once
+	repeats      int
+	texts        map[string]string
+	firstPrompt  string
+	speakers     map[string]transcript.Speaker
+	state        transcript.State
+	usage        transcript.Usage
+	rendered     string
+}
+
+// read reads a file as its consumers do. Of records with one uuid the first
+// stands. A nil filter keeps each line as it is.
+func read(t *testing.T, raw []byte, kind transcript.StreamKind, session string, filter func([]byte) []byte) reading {
+	t.Helper()
+	got := reading{texts: map[string]string{}, speakers: map[string]transcript.Speaker{}}
+	var rendered strings.Builder
+	seen := map[string]bool{}
+	lines := transcript.NewLines(bytes.NewReader(raw), 0)
+	for lines.Next() {
+		got.lines++
+		line := lines.Line().Raw
+		if filter != nil {
+			line = filter(line)
+		}
+		rec, err := transcript.Parse(line)
+		if errors.Is(err, transcript.ErrBlank) {
+			continue
+		}
+		if err != nil {
+			got.bad = append(got.bad, got.lines)
+			continue
+		}
+		if rec.UUID != "" {
+			if seen[rec.UUID] {
+				got.repeats++
+				continue
+			}
+			seen[rec.UUID] = true
+		}
+		got.state.Fold(rec, session)
+		got.usage.Fold(rec, kind, session)
+		entries := rec.Entries(kind, session)
+		transcript.Render(&rendered, entries)
+		for _, e := range entries {
+			got.conversation = append(got.conversation, string(e.Speaker)+":"+e.ID)
+			got.texts[e.ID] = e.Text
+			got.speakers[e.ID] = e.Speaker
+			if got.firstPrompt == "" && e.Speaker == transcript.User {
+				got.firstPrompt = e.Text
+			}
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	got.consumed = lines.Offset()
+	got.rendered = rendered.String()
+	return got
+}
+
+func kindOf(e expectation) transcript.StreamKind {
+	if e.FileKind == "subagent" {
+		return transcript.AgentStream
+	}
+	return transcript.MainStream
+}
+
+func TestCorpus(t *testing.T) {
+	for _, want := range expectations(t) {
+		t.Run(want.File, func(t *testing.T) {
+			raw, err := os.ReadFile(filepath.Join(corpus, want.File))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := read(t, raw, kindOf(want), want.SessionID, nil)
+			want.compare(t, got, int64(len(raw)))
+		})
+	}
+}
+
+// compare compares what a file gave with what it should, key by key.
+func (e expectation) compare(t *testing.T, got reading, size int64) {
+	t.Helper()
+	type values struct {
+		Lines, Repeats, Messages     int
+		Bad                          []int
+		Consumed, Tail, OutputTokens int64
+		Conversation                 []string
+		Title                        string
+	}
+	wantTitle := e.Title
+	if e.Title == "" && !e.TitleIsAbsent {
+		wantTitle = got.state.Title // not said: any
+	}
+	want := values{
+		Lines: e.Lines, Repeats: e.Repeats, Messages: e.Messages, Bad: e.Bad, Consumed: e.Consumed, Tail: e.Tail,
+		OutputTokens: e.OutputTokens, Conversation: e.Conversation, Title: wantTitle,
+	}
+	have := values{
+		Lines: got.lines, Repeats: got.repeats, Messages: got.usage.Messages(), Bad: got.bad, Consumed: got.consumed,
+		Tail: size - got.consumed, OutputTokens: got.usage.OutputTokens(), Conversation: got.conversation, Title: got.state.Title,
+	}
+	if len(want.Conversation) == 0 {
+		want.Conversation = nil
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
+		t.Errorf("-want, +got:\n%s", diff)
+	}
+	if e.ForkedFrom != got.state.ForkedFrom {
+		t.Errorf("forked from %q, want %q", got.state.ForkedFrom, e.ForkedFrom)
+	}
+	if e.FirstPrompt != "" && e.FirstPrompt != got.firstPrompt {
+		t.Errorf("first prompt %q, want %q", got.firstPrompt, e.FirstPrompt)
+	}
+	for uuid, text := range e.Texts {
+		if diff := cmp.Diff(text, got.texts[uuid]); diff != "" {
+			t.Errorf("words of %s: -want, +got:\n%s", uuid, diff)
+		}
+	}
+	for name, uuids := range map[string][]string{"not human": e.NotHuman, "foreign": e.Foreign, "sidechain": e.Sidechain, "summary": e.Summaries} {
+		for _, uuid := range uuids {
+			if speaker, ok := got.speakers[uuid]; ok && (name != "not human" || speaker == transcript.User) {
+				t.Errorf("%s is %s, yet its words are the %s's", uuid, name, speaker)
+			}
+		}
+	}
+	for _, s := range e.MustNotHold {
+		if strings.Contains(got.rendered, s) {
+			t.Errorf("the words hold %q", s)
+		}
+	}
+}
+
+// TestCorpusState reads what the corpus describes in words only.
+func TestCorpusState(t *testing.T) {
+	cases := map[string]struct {
+		reason, file, session string
+		want                  transcript.State
+	}{
+		"EveryType": {
+			"the last of each state record counts, whatever stands between", "p13_every_metadata_type.jsonl", "5e55000d-0000-4000-8000-000000000001",
+			transcript.State{
+				Title: "gmt-pr", TitleSource: transcript.CustomTitle, Tag: "release", PullRequest: "https://example.test/demo/lantern/pull/7",
+				Branch: "main", Cwd: "/srv/demo/lantern",
+			},
+		},
+		"Relocated": {
+			"a moved session tells its new folder", "p25_relocated/2_after/-srv-demo-lantern.jsonl", "5e550019-0000-4000-8000-000000000001",
+			transcript.State{Branch: "main", Cwd: "/srv/demo/lantern"},
+		},
+		"DetachedHead": {
+			"branch and folder are those of the last record", "p39_mixed_versions.jsonl", "5e550027-0000-4000-8000-000000000001",
+			transcript.State{Branch: "HEAD", Cwd: "/srv/demo/lantern/web"},
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			raw, err := os.ReadFile(filepath.Join(corpus, tc.file))
+			if err != nil {
+				t.Fatal(err)
+			}
+			got := read(t, raw, transcript.MainStream, tc.session, nil).state
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+		})
+	}
+}
+
+// TestCorpusDeltas reads the second state of a file from where the first ended.
+func TestCorpusDeltas(t *testing.T) {
+	cases := map[string]struct {
+		reason, before, after, session string
+		grew                           bool
+		conversation                   []string // of the delta, if the file grew
+	}{
+		"TornTail": {
+			"the line that was torn comes whole, once", "p26_partial_tail.t0.jsonl", "p26_partial_tail.t1.jsonl", "5e55001a-0000-4000-8000-000000000001", true,
+			[]string{"user:c000001a-0000-4000-8000-000000000003", "assistant:c000001a-0000-4000-8000-000000000004"},
+		},
+		"StopBeforeFlush": {
+			"the answer comes later and once", "p41_stop_before_flush.t0.jsonl", "p41_stop_before_flush.t1.jsonl", "5e550029-0000-4000-8000-000000000001", true,
+			[]string{"assistant:c0000029-0000-4000-8000-000000000004"},
+		},
+		"Relocated": {
+			"a renamed file begins with the bytes that were read", "p25_relocated/1_before/-srv-demo-lantern--claude-worktrees-gmt.jsonl",
+			"p25_relocated/2_after/-srv-demo-lantern.jsonl", "5e550019-0000-4000-8000-000000000001", true,
+			[]string{"user:c0000019-0000-4000-8000-000000000003", "assistant:c0000019-0000-4000-8000-000000000004"},
+		},
+		"StubLeftBehind": {
+			"a file shorter than what was read is not that file", "p25_relocated/2_after/-srv-demo-lantern.jsonl",
+			"p25_relocated/3_stub_left_behind/-srv-demo-lantern--claude-worktrees-gmt.jsonl", "5e550019-0000-4000-8000-000000000001", false, nil,
+		},
+		"LineRemoved": {
+			"a file from which a record was cut is another, although it is longer", "p36_line_removed.t0.jsonl", "p36_line_removed.t1.jsonl",
+			"5e550024-0000-4000-8000-000000000001", false, nil,
+		},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			before, err := os.ReadFile(filepath.Join(corpus, tc.before))
+			if err != nil {
+				t.Fatal(err)
+			}
+			after, err := os.ReadFile(filepath.Join(corpus, tc.after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			first := read(t, before, transcript.MainStream, tc.session, nil)
+			sig, err := transcript.Sign(bytes.NewReader(before), first.consumed)
+			if err != nil {
+				t.Fatal(err)
+			}
+			grew, err := sig.Matches(bytes.NewReader(after))
+			if err != nil {
+				t.Fatal(err)
+			}
+			if grew != tc.grew {
+				t.Fatalf("%s: Matches = %v, want %v", tc.reason, grew, tc.grew)
+			}
+			if !grew {
+				return
+			}
+			delta := read(t, after[first.consumed:], transcript.MainStream, tc.session, nil)
+			if diff := cmp.Diff(tc.conversation, delta.conversation); diff != "" {
+				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
+			}
+			whole := read(t, after, transcript.MainStream, tc.session, nil)
+			if diff := cmp.Diff(whole.conversation, append(first.conversation, delta.conversation...)); diff != "" {
+				t.Errorf("both parts are not the whole: -whole, +parts:\n%s", diff)
+			}
+		})
+	}
+}
+
+// python returns the interpreter, or skips the test where there is none.
+func python(t *testing.T) string {
+	t.Helper()
+	path, err := exec.LookPath("python3")
+	if err != nil {
+		t.Skip("NOT TESTED: python3 is not installed, and the generators of the corpus need it")
+	}
+	return path
+}
+
+// TestGeneratedLarge compares a large generated file with the manifest that its
+// generator kept.
+func TestGeneratedLarge(t *testing.T) {
+	dir := t.TempDir()
+	file, manifest := filepath.Join(dir, "big.jsonl"), filepath.Join(dir, "big.json")
+	run(t, python(t), filepath.Join(corpus, "gen", "gen_large.py"), "--size", "8M", "--max-line", "2M", "--bad", "5", "--replay", "--rewind",
+		"--torn", "--crlf", "--out", file, "--manifest", manifest)
+	var want struct {
+		SessionID    string `json:"session_id"`
+		Lines        int    `json:"lines"`
+		Bad          int    `json:"bad_lines"`
+		Consumed     int64  `json:"consumed_bytes"`
+		Repeats      int    `json:"repeats_dropped"`
+		Conversation string `json:"conversation_sha256"`
+		Title        string `json:"title"`
+		Messages     int    `json:"assistant_messages"`
+		OutputTokens int64  `json:"output_tokens_once_per_message"`
+	}
+	unmarshal(t, manifest, &want)
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := read(t, raw, transcript.MainStream, want.SessionID, nil)
+	conversation := sha256.Sum256([]byte(strings.Join(r.conversation, "\n") + "\n"))
+	got := want
+	got.Lines, got.Bad, got.Consumed, got.Repeats, got.Title = r.lines, len(r.bad), r.consumed, r.repeats, r.state.Title
+	got.Conversation, got.Messages, got.OutputTokens = hex.EncodeToString(conversation[:]), r.usage.Messages(), r.usage.OutputTokens()
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("-manifest, +got:\n%s", diff)
+	}
+}
+
+// TestGeneratedLive follows a session while it is written with torn writes, a
+// record cut out, a truncation, a move, agents and a crash at its end. Each pass
+// goes on from the last, or starts anew where the file is no longer the one
+// that was read.
+func TestGeneratedLive(t *testing.T) {
+	dir := t.TempDir()
+	projects, manifest := filepath.Join(dir, "projects"), filepath.Join(dir, "m.json")
+	cmd := exec.CommandContext(t.Context(), python(t), filepath.Join(corpus, "gen", "gen_live.py"), "--projects", projects, "--manifest", manifest,
+		"--turns", "30", "--pause", "0.004", "--relocate", "--cut", "--truncate", "--foreign", "--crash", "--subagents", "3")
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	done := make(chan error, 1)
+	go func() { done <- cmd.Wait() }()
+
+	const session = "11fe0000-0000-4000-8000-000000000001"
+	main := follower{kind: transcript.MainStream, session: session}
+	for ended := false; !ended; {
+		select {
+		case err := <-done:
+			if err != nil {
+				t.Fatalf("gen_live.py: %v\n%s", err, out.Bytes())
+			}
+			ended = true
+		default:
+		}
+		files, err := filepath.Glob(filepath.Join(projects, "*", session+".jsonl"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(files) > 0 {
+			main.pass(t, files[0])
+		}
+	}
+	var want struct {
+		SessionID    string   `json:"session_id"`
+		Path         string   `json:"path"`
+		Consumed     int64    `json:"consumed_bytes"`
+		Title        string   `json:"title"`
+		Conversation []string `json:"conversation"`
+		Agents       []struct {
+			File         string   `json:"file"`
+			Conversation []string `json:"conversation"`
+		} `json:"agents"`
+	}
+	unmarshal(t, manifest, &want)
+	if len(want.Conversation) == 0 || len(want.Agents) == 0 || want.SessionID != session {
+		t.Fatal("the manifest is not the one expected: nothing was compared")
+	}
+	if diff := cmp.Diff(want.Conversation, main.conversation); diff != "" {
+		t.Errorf("after %d passes and %d generations: -manifest, +got:\n%s", main.passes, main.generations, diff)
+	}
+	if main.offset != want.Consumed || main.state.Title != want.Title {
+		t.Errorf("offset %d, title %q, want %d, %q", main.offset, main.state.Title, want.Consumed, want.Title)
+	}
+	if main.passes < 10 || main.generations == 0 {
+		t.Errorf("%d passes, %d generations: the file was not followed while it changed", main.passes, main.generations)
+	}
+	for _, a := range want.Agents {
+		f := follower{kind: transcript.AgentStream, session: session}
+		f.pass(t, filepath.Join(projects, a.File))
+		if diff := cmp.Diff(a.Conversation, f.conversation); diff != "" {
+			t.Errorf("%s: -manifest, +got:\n%s", a.File, diff)
+		}
+	}
+}
+
+// follower reads a growing file as the daemon does.
+type follower struct {
+	kind                transcript.StreamKind
+	session             string
+	sig                 transcript.Signature
+	offset              int64
+	passes, generations int
+	conversation        []string
+	seen                map[string]bool
+	state               transcript.State
+}
+
+func (f *follower) pass(t *testing.T, path string) {
+	t.Helper()
+	file, err := os.Open(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return // being renamed
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = file.Close() }() // only read
+	same, err := f.sig.Matches(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !same || f.seen == nil {
+		if !same {
+			f.generations++
+		}
+		f.offset, f.conversation, f.seen, f.state = 0, nil, map[string]bool{}, transcript.State{}
+	}
+	f.passes++
+	lines := transcript.NewLines(io.NewSectionReader(file, f.offset, 1<<40), f.offset)
+	for lines.Next() {
+		rec, err := transcript.Parse(lines.Line().Raw)
+		if err != nil || rec.UUID != "" && f.seen[rec.UUID] {
+			continue
+		}
+		f.seen[rec.UUID] = true
+		f.state.Fold(rec, f.session)
+		for _, e := range rec.Entries(f.kind, f.session) {
+			f.conversation = append(f.conversation, string(e.Speaker)+":"+e.ID)
+		}
+	}
+	if err := lines.Err(); err != nil {
+		t.Fatal(err)
+	}
+	f.offset = lines.Offset()
+	if f.sig, err = transcript.Sign(file, f.offset); err != nil {
+		f.sig = transcript.Signature{Offset: f.offset} // cut since: the next pass finds another file
+	}
+}
+
+func run(t *testing.T, name string, args ...string) {
+	t.Helper()
+	if out, err := exec.CommandContext(t.Context(), name, args...).CombinedOutput(); err != nil {
+		t.Fatalf("%v: %v\n%s", args, err, out)
+	}
+}
+
+func unmarshal(t *testing.T, file string, to any) {
+	t.Helper()
+	raw, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := json.Unmarshal(raw, to); err != nil {
+		t.Fatal(err)
+	}
+}
