@@ -1,0 +1,169 @@
+// Command undersong-controller turns the sessions that workstations upload
+// into a team's memory. It runs in the cluster, once; a second copy waits for
+// the lease.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"time"
+
+	"k8s.io/apimachinery/pkg/runtime"
+	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/cache"
+	"sigs.k8s.io/controller-runtime/pkg/healthz"
+	"sigs.k8s.io/controller-runtime/pkg/log/zap"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
+	"github.com/undersong-dev/undersong/controllers/lag"
+	"github.com/undersong-dev/undersong/controllers/memoryblock"
+	"github.com/undersong-dev/undersong/controllers/session"
+	"github.com/undersong-dev/undersong/controllers/teammemory"
+	"github.com/undersong-dev/undersong/controllers/workstation"
+	"github.com/undersong-dev/undersong/internal/redact"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// leaseName is the Lease that the active copy holds.
+const leaseName = "undersong-controller"
+
+func main() {
+	if err := run(ctrl.SetupSignalHandler(), os.Args[1:]); err != nil {
+		if errors.Is(err, flag.ErrHelp) {
+			return
+		}
+		fmt.Fprintln(os.Stderr, "undersong-controller:", err)
+		os.Exit(1)
+	}
+}
+
+// leader holds the settings of leader election.
+type leader struct {
+	elect                       bool
+	namespace                   string
+	lease, deadline, retryEvery time.Duration
+}
+
+func (l *leader) bindFlags(fs *flag.FlagSet) {
+	fs.BoolVar(&l.elect, "leader-elect", true, "hold a Lease, so that one copy is active at a time")
+	fs.StringVar(&l.namespace, "leader-elect-namespace", "", "namespace of the Lease; empty means the pod's own")
+	fs.DurationVar(&l.lease, "leader-elect-lease-duration", 15*time.Second, "how long a lease is respected after its last renewal")
+	fs.DurationVar(&l.deadline, "leader-elect-renew-deadline", 10*time.Second, "how long to try to renew before giving up")
+	fs.DurationVar(&l.retryEvery, "leader-elect-retry-period", 2*time.Second, "how often to try")
+}
+
+func (l *leader) validate() error {
+	if l.elect && (l.lease <= l.deadline || l.deadline <= l.retryEvery) {
+		return fmt.Errorf("--leader-elect-lease-duration %s, --leader-elect-renew-deadline %s, --leader-elect-retry-period %s: each must be longer than the next", l.lease, l.deadline, l.retryEvery)
+	}
+	return nil
+}
+
+// takeover is how long another copy may still believe that it leads.
+func (l *leader) takeover() time.Duration {
+	if !l.elect {
+		return 0
+	}
+	return l.lease
+}
+
+func run(ctx context.Context, args []string) error {
+	fs := flag.NewFlagSet("undersong-controller", flag.ContinueOnError)
+	var l leader
+	l.bindFlags(fs)
+	metricsAddr := fs.String("metrics-bind-address", ":8080", "where metrics are served; 0 serves none")
+	probeAddr := fs.String("health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 serves none")
+	namespace := fs.String("namespace", "", "the one namespace to work in; empty means all")
+	showVersion := fs.Bool("version", false, "print the version and exit")
+	zo := zap.Options{}
+	zo.BindFlags(fs)
+	if kubeconfig := flag.Lookup("kubeconfig"); kubeconfig != nil {
+		fs.Var(kubeconfig.Value, kubeconfig.Name, kubeconfig.Usage)
+	}
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if *showVersion {
+		_, err := fmt.Fprintln(os.Stdout, version)
+		return err
+	}
+	if err := l.validate(); err != nil {
+		return err
+	}
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&zo)))
+
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return fmt.Errorf("find the API server: %w; give --kubeconfig outside a cluster", err)
+	}
+	scheme := runtime.NewScheme()
+	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
+		return err
+	}
+	opts := ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       metricsserver.Options{BindAddress: *metricsAddr},
+		HealthProbeBindAddress:        *probeAddr,
+		LeaderElection:                l.elect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       l.namespace,
+		LeaseDuration:                 &l.lease,
+		RenewDeadline:                 &l.deadline,
+		RetryPeriod:                   &l.retryEvery,
+		LeaderElectionReleaseOnCancel: true,
+	}
+	if *namespace != "" {
+		opts.Cache.DefaultNamespaces = map[string]cache.Config{*namespace: {}}
+	}
+	mgr, err := ctrl.NewManager(cfg, opts)
+	if err != nil {
+		return fmt.Errorf("make the manager: %w", err)
+	}
+	if err := setUp(ctx, mgr, l.takeover()); err != nil {
+		return err
+	}
+	ctrl.Log.Info("Starting", "version", version)
+	return mgr.Start(ctx)
+}
+
+// setUp wires everything by hand: what depends on what can be read here.
+func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error {
+	redactor, err := redact.New()
+	if err != nil {
+		return fmt.Errorf("compile the redaction rules: %w", err)
+	}
+	c := clock.RealClock{}
+	opener := connect.New(mgr.GetAPIReader(), nil, c)
+	recorder := mgr.GetEventRecorder("undersong-controller")
+	turns := session.NewTurns()
+
+	if err := mgr.Add(turns); err != nil {
+		return err
+	}
+	err = errors.Join(
+		(&session.Reconciler{
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: &connect.Agents{}, Turns: turns,
+			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
+		}).SetupWithManager(ctx, mgr),
+		(&workstation.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&teammemory.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder}).SetupWithManager(mgr),
+		(&memoryblock.Reconciler{Client: mgr.GetClient(), Connect: opener, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		mgr.AddHealthzCheck("ping", healthz.Ping),
+		mgr.AddReadyzCheck("ping", healthz.Ping),
+		metrics.Registry.Register(&lag.Collector{Reader: mgr.GetClient(), Clock: c}),
+	)
+	if err != nil {
+		return fmt.Errorf("set up: %w", err)
+	}
+	return nil
+}

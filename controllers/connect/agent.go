@@ -1,0 +1,150 @@
+package connect
+
+import (
+	"context"
+	"strings"
+	"sync"
+
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/crash"
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/outcome"
+)
+
+// Tags of the agents that undersong makes. They are the truth about which
+// agent belongs to which memory and project.
+const (
+	ownTag        = "undersong"
+	memoryTagHead = "undersong-memory:"
+	projectTag    = "undersong-project:"
+)
+
+// MemoryTag is the tag of all agents of a memory.
+func MemoryTag(m *v1alpha1.TeamMemory) string {
+	return memoryTagHead + m.Namespace + "/" + m.Name
+}
+
+// Project is the project whose agent hears a session: the session's own under
+// scope Project, none under scope Team or where one agent is named.
+func Project(m *v1alpha1.TeamMemory, remote string) string {
+	if m.Spec.Scope == v1alpha1.ScopeTeam || m.Spec.Agent.ID != "" {
+		return ""
+	}
+	return remote
+}
+
+// ProjectOf reads the project from an agent's tags.
+func ProjectOf(a letta.Agent) (string, bool) {
+	for _, t := range a.Tags {
+		if p, ok := strings.CutPrefix(t, projectTag); ok {
+			return p, true
+		}
+	}
+	return "", false
+}
+
+// Agents finds the agent of a memory's project, and makes it when there is
+// none. One process makes one agent: two sessions that begin at the same time
+// wait for each other.
+type Agents struct {
+	mu   sync.Mutex
+	keys map[agentKey]*agentEntry
+}
+
+type agentKey struct {
+	memory  types.UID
+	project string
+}
+
+type agentEntry struct {
+	// busy is a lock that can be given up on: it holds one token.
+	busy chan struct{}
+	id   string
+}
+
+// Ensure returns the id of the agent.
+func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, project string) (string, error) {
+	e := a.entry(agentKey{m.UID, project})
+	select {
+	case e.busy <- struct{}{}:
+	case <-ctx.Done():
+		return "", ctx.Err()
+	}
+	defer func() { <-e.busy }()
+	if e.id != "" {
+		return e.id, nil
+	}
+	agent, err := findAgent(ctx, c, m, project)
+	if err != nil {
+		return "", err
+	}
+	if err := safe(agent); err != nil {
+		return "", err
+	}
+	e.id = agent.ID
+	return e.id, nil
+}
+
+// Forget drops what is known of an agent, after Letta said that it is gone.
+func (a *Agents) Forget(m *v1alpha1.TeamMemory, project string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	delete(a.keys, agentKey{m.UID, project})
+}
+
+func (a *Agents) entry(k agentKey) *agentEntry {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.keys == nil {
+		a.keys = map[agentKey]*agentEntry{}
+	}
+	e, ok := a.keys[k]
+	if !ok {
+		e = &agentEntry{busy: make(chan struct{}, 1)}
+		a.keys[k] = e
+	}
+	return e
+}
+
+// findAgent reads the agent that spec names, or finds it by its tags, or makes
+// it.
+func findAgent(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, project string) (letta.Agent, error) {
+	if id := m.Spec.Agent.ID; id != "" {
+		return c.Agent(ctx, id)
+	}
+	tags := []string{ownTag, MemoryTag(m), projectTag + project}
+	found, err := c.AgentsByTag(ctx, tags)
+	if err != nil {
+		return letta.Agent{}, err
+	}
+	if len(found) > 0 {
+		return found[0], nil // the oldest, so that everyone takes the same
+	}
+	t := m.Spec.Agent.Template
+	name := t.Name
+	if project != "" {
+		name += " " + project
+	}
+	agent, err := c.CreateAgent(ctx, letta.AgentSpec{
+		Name: name, Model: t.Model, Embedding: t.Embedding, System: instructions, Tags: tags, Blocks: blocks(),
+	})
+	if err == nil {
+		crash.Point(crash.ControllerAgentCreated)
+	}
+	return agent, err
+}
+
+// safe refuses an agent with tools other than those that edit its memory: what
+// it reads comes from web pages and repositories, and a tool that reads files
+// or sends requests would do what they say.
+func safe(a letta.Agent) error {
+	for _, tool := range a.Tools {
+		if tool == "memory" || strings.HasPrefix(tool, "memory_") || strings.HasPrefix(tool, "core_memory_") {
+			continue
+		}
+		return outcome.Stallf(v1alpha1.AgentUnsafeReason, "the agent %s may use tools other than memory; take them from it at Letta, or let spec.agent.template make one", a.ID)
+	}
+	return nil
+}

@@ -1,0 +1,85 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/segment"
+	"github.com/undersong-dev/undersong/internal/store"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+// segmentID names one segment of a session.
+type segmentID struct {
+	workstation string
+	seq         int64
+}
+
+// archived is a segment as the archive has it.
+type archived struct {
+	header segment.Header
+	lines  [][]byte
+}
+
+// gap reports whether the segment stands for one that was lost. Every other
+// one ends behind the beginning of its file.
+func (a *archived) gap() bool { return len(a.lines) == 0 && a.header.EndOffset == 0 }
+
+// load reads a verified segment from the archive, once in each reconcile.
+func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, id segmentID) (*archived, error) {
+	if a, ok := s.archive[id]; ok {
+		return a, nil
+	}
+	key, err := r.find(ctx, s, bucket, id)
+	if err != nil {
+		return nil, err
+	}
+	packed, err := bucket.Get(ctx, key, segment.MaxPacked)
+	if err != nil {
+		return nil, r.Connect.StoreError(s.mem, err)
+	}
+	raw, err := segment.Unpack(packed)
+	if err != nil {
+		return nil, damaged(id, err)
+	}
+	h, lines, err := segment.Decode(raw)
+	if err != nil {
+		return nil, damaged(id, err)
+	}
+	a := &archived{header: h, lines: lines}
+	s.archive[id] = a
+	return a, nil
+}
+
+// find returns the key of a verified segment. The key ends in the chain over
+// it, which status keeps of the newest only; a listing of this one number
+// tells the rest.
+func (r *Reconciler) find(ctx context.Context, s *scope, bucket *store.Bucket, id segmentID) (string, error) {
+	key := segment.ArchiveKey(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name, id.workstation, id.seq, segment.Sum{})
+	prefix := key[:strings.LastIndex(key, "-")+1]
+	var found []string
+	for info, err := range bucket.List(ctx, prefix) {
+		if err != nil {
+			return "", r.Connect.StoreError(s.mem, err)
+		}
+		found = append(found, info.Key)
+	}
+	switch len(found) {
+	case 0:
+		return "", damaged(id, store.ErrNotExist)
+	case 1:
+		return found[0], nil
+	default:
+		return "", damaged(id, errors.New("it is there twice"))
+	}
+}
+
+// damaged is an error of the archive itself, which nobody but a person can
+// mend: its bytes were verified once.
+func damaged(id segmentID, err error) error {
+	return outcome.RetryAfterf(v1alpha1.SegmentCorruptReason, waitForSegment, "%w", fmt.Errorf("segment %d of workstation %s in the archive: %w; restore the bucket", id.seq, id.workstation, err))
+}

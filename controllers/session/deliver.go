@@ -1,0 +1,181 @@
+package session
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
+	"github.com/undersong-dev/undersong/internal/crash"
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/store"
+	"github.com/undersong-dev/undersong/internal/transcript"
+)
+
+const (
+	// defaultConcurrentTurns is spec.delivery.maxConcurrentTurns where it is
+	// omitted.
+	defaultConcurrentTurns = 4
+	// waitForSlot is the longest wait for a place among a memory's turns; a
+	// place that comes free wakes the Session earlier.
+	waitForSlot = 15 * time.Second
+	// maxPasses bounds the runs of lines without words that one reconcile
+	// passes over.
+	maxPasses = 16
+)
+
+// deliver gives the verified words to the session's Letta conversation, one
+// turn at a time. When it returns nil the newest delivery was answered, or
+// nothing with words is left.
+//
+//	(none) ──ledger──▶ Sending ──turn──▶ Delivered ──publish──▶ Published
+//	                    │   ▲
+//	                    ▼   │ a turn without an answer
+//	                   Nudging
+//
+// The ledger is written before anything is sent, and nothing is sent but in a
+// later reconcile after a live read, so that two processes, or one that died,
+// never send the same words twice knowingly.
+func (r *Reconciler) deliver(ctx context.Context, s *scope) error {
+	d := s.ses.Status.SyncState.Delivery
+	if d != nil && d.Phase == v1alpha1.DeliveryDelivered {
+		return nil // the answer is published before more is sent
+	}
+	if m := s.mem.Spec.Suspend; m == v1alpha1.SuspendDelivery || m == v1alpha1.SuspendAll {
+		r.Turns.abandon(s.key)
+		return outcome.Waitf(v1alpha1.SuspendedReason, 5*time.Minute, "spec.suspend of TeamMemory %s holds deliveries back", s.mem.Name)
+	}
+	bucket, err := r.Connect.Store(ctx, s.mem)
+	if err != nil {
+		return err
+	}
+	if d != nil && (d.Phase == v1alpha1.DeliverySending || d.Phase == v1alpha1.DeliveryNudging) {
+		return r.settle(ctx, s, bucket, d)
+	}
+	return r.begin(ctx, s, bucket)
+}
+
+// begin passes over lines without words and writes the ledger for the next
+// batch with words.
+func (r *Reconciler) begin(ctx context.Context, s *scope, bucket *store.Bucket) error {
+	if !backlog(s.ses) {
+		return nil
+	}
+	seen, err := r.seen(ctx, s, bucket)
+	if err != nil {
+		return err
+	}
+	for range maxPasses {
+		b, err := r.next(ctx, s, bucket, seen)
+		if err != nil || b == nil {
+			return err
+		}
+		if len(b.entries) > 0 {
+			return r.ledger(ctx, s, b)
+		}
+		r.advance(s, b)
+	}
+	return outcome.Waitf(v1alpha1.ProgressingReason, 0, "more lines wait to be delivered")
+}
+
+// next collects the next batch of the first writer that has one.
+func (r *Reconciler) next(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet) (*batch, error) {
+	limit := defaultBatchBytes
+	if n := s.mem.Spec.Delivery.MaxBatchBytes; n != nil {
+		limit = int(*n)
+	}
+	for i := range s.ses.Status.SyncState.Writers {
+		w := &s.ses.Status.SyncState.Writers[i]
+		if w.Delivered.Segments >= w.Verified.Segments {
+			continue
+		}
+		return r.collect(ctx, s, bucket, seen, w, w.Delivered, limits{bytes: limit})
+	}
+	return nil, nil //nolint:nilnil // nothing left is an answer
+}
+
+// ledger takes a place among the memory's turns, makes sure that there is a
+// conversation, and notes what is about to be sent.
+func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
+	limit := defaultConcurrentTurns
+	if n := s.mem.Spec.Delivery.MaxConcurrentTurns; n != nil {
+		limit = int(*n)
+	}
+	if !r.Turns.reserve(s.mem.UID, s.key, limit) {
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForSlot, "waits for one of the %d turns that TeamMemory %s runs at a time", limit, s.mem.Name)
+	}
+	c, err := r.Connect.Letta(ctx, s.mem)
+	if err == nil {
+		err = r.conversation(ctx, s, c)
+	}
+	if err != nil {
+		r.Turns.drop(s.key)
+		return err
+	}
+	d := &v1alpha1.Delivery{
+		ID: b.id(s), Workstation: b.workstation, From: b.from, To: b.to,
+		RenderVersion: transcript.RenderVersion, Phase: v1alpha1.DeliverySending, Attempts: 1,
+	}
+	s.ses.Status.SyncState.Delivery = d
+	return r.prepared(s, d)
+}
+
+// prepared says that the ledger is in status and will be acted on by the next
+// reconcile.
+func (r *Reconciler) prepared(s *scope, d *v1alpha1.Delivery) error {
+	r.Turns.prepare(s.key, clientID(d))
+	s.after = append(s.after, func(context.Context) { crash.Point(crash.ControllerLedgerWritten) })
+	return outcome.Waitf(v1alpha1.ProgressingReason, 0, "the next words are given to Letta")
+}
+
+// conversation finds or makes the session's conversation and notes it in
+// status. Neither Letta call is idempotent, so it looks before it makes one.
+func (r *Reconciler) conversation(ctx context.Context, s *scope, c letta.Client) error {
+	st := s.ses.Status.SyncState
+	project := connect.Project(s.mem, s.ses.Spec.Project.Remote)
+	agent, err := r.Agents.Ensure(ctx, c, s.mem, project)
+	if err != nil {
+		return r.lettaError(s, err)
+	}
+	if st.ConversationID != "" && st.AgentID == agent {
+		return nil
+	}
+	summary := fmt.Sprintf("undersong %s/%s %s", s.ses.Namespace, s.ses.Name, s.ses.UID)
+	found, err := c.Conversations(ctx, agent, summary)
+	if err != nil {
+		return r.lettaError(s, err)
+	}
+	if len(found) > 0 {
+		st.AgentID, st.ConversationID = agent, found[0].ID
+		return nil
+	}
+	made, err := c.CreateConversation(ctx, agent, letta.ConversationSpec{Summary: summary})
+	if err != nil {
+		return r.lettaError(s, err)
+	}
+	crash.Point(crash.ControllerConversationCreated)
+	st.AgentID, st.ConversationID = agent, made.ID
+	return nil
+}
+
+// clientID names one attempt of a delivery. The first is the delivery's own
+// id; a later one gets a fresh id, because a server that remembers the earlier
+// one would give its failure again.
+func clientID(d *v1alpha1.Delivery) string {
+	if d.Attempts <= 1 {
+		return d.ID
+	}
+	return fmt.Sprintf("%s-%d", d.ID, d.Attempts)
+}
+
+// whisperOf is the reply without silence; empty when there is nothing to say.
+func whisperOf(t letta.Turn) string {
+	text := strings.TrimSpace(t.Text())
+	if strings.EqualFold(strings.Trim(text, "().` \n"), "silence") {
+		return ""
+	}
+	return text
+}

@@ -1,0 +1,47 @@
+package session
+
+import (
+	"slices"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"sigs.k8s.io/controller-runtime/pkg/metrics"
+)
+
+// Metrics of this package. They speak of work done; how far it is behind is
+// told by controllers/lag, which reads the cache.
+//
+//	undersong_segments_verified_total      segments copied to the archive
+//	undersong_second_pass_findings_total   secrets found in the cluster, by rule
+//	undersong_turns_total                  Letta turns, by result
+//	undersong_resends_total                deliveries sent again because nobody could say what became of them
+var (
+	segmentsVerified = prometheus.NewCounter(prometheus.CounterOpts{Name: "undersong_segments_verified_total", Help: "Segments checked and copied to the archive."})
+	secondPass       = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "undersong_second_pass_findings_total", Help: "Secrets that were found in the cluster and removed, by rule."}, []string{"rule"})
+	turns            = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "undersong_turns_total", Help: "Letta turns, by result."}, []string{"result"})
+	resends          = prometheus.NewCounter(prometheus.CounterOpts{Name: "undersong_resends_total", Help: "Deliveries sent again because nobody could say what became of them."})
+)
+
+// Results of a turn.
+const (
+	resultReplied = "replied"
+	resultFailed  = "failed"
+	resultUnknown = "unknown"
+)
+
+func init() {
+	for _, r := range []string{resultReplied, resultFailed, resultUnknown} {
+		turns.WithLabelValues(r)
+	}
+	metrics.Registry.MustRegister(segmentsVerified, secondPass, turns, resends)
+}
+
+// knownRules bounds the label rule: a finding's name comes from the redactor,
+// and a new rule counts as other until it is listed here.
+var knownRules = []string{"private", "aws", "github", "jwt", "pem", "uri-password", "assignment", "age", "bearer", "basic", "binary"}
+
+func ruleLabel(rule string) string {
+	if slices.Contains(knownRules, rule) {
+		return rule
+	}
+	return "other"
+}

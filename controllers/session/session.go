@@ -1,0 +1,256 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/builder"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
+	"sigs.k8s.io/controller-runtime/pkg/source"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
+	"github.com/undersong-dev/undersong/controllers/internal/status"
+	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/redact"
+)
+
+// Indexes of the cache.
+const (
+	memoryIndex      = "spec.memoryRef.name"
+	workstationIndex = "spec.writers.workstation"
+	ownerIndex       = "spec.owner"
+)
+
+// idleAfter is how long a session is Active after the last segment.
+const idleAfter = time.Hour
+
+// +kubebuilder:rbac:groups=undersong.dev,resources=sessions;teammemories;workstations,verbs=get;list;watch
+// +kubebuilder:rbac:groups=undersong.dev,resources=sessions/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=undersong.dev,resources=memoryblocks,verbs=get;list;watch;create
+// +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
+
+// Reconciler reconciles Sessions.
+type Reconciler struct {
+	// Client reads from the cache and writes.
+	Client client.Client
+	// Live reads from the API server, past the cache, before something is done
+	// that cannot be undone.
+	Live client.Reader
+	// Connect opens stores and Letta back ends.
+	Connect *connect.Opener
+	// Agents finds and makes Letta agents.
+	Agents *connect.Agents
+	// Turns runs Letta turns.
+	Turns *Turns
+	// Redactor scans what the workstations scanned, once more.
+	Redactor *redact.Redactor
+	// Recorder emits events.
+	Recorder events.EventRecorder
+	// Clock tells the time.
+	Clock clock.PassiveClock
+	// TakeoverDelay is how long after its start this process leaves deliveries
+	// alone that another process began: that one may still hold its lease.
+	TakeoverDelay time.Duration
+	// Timeout bounds one reconcile. Zero means two minutes.
+	Timeout time.Duration
+
+	started time.Time
+	// emptied remembers which inbox slots this process has emptied.
+	emptied keySet
+}
+
+// scope is what one reconcile knows.
+type scope struct {
+	ses *v1alpha1.Session
+	key types.NamespacedName
+	// mem is the Session's TeamMemory; set before the phases run.
+	mem *v1alpha1.TeamMemory
+	// archive keeps the segments read in this reconcile.
+	archive map[segmentID]*archived
+	// after runs once the status stands in the API server, in order.
+	after []func(context.Context)
+}
+
+// phase is one step of the lifecycle. When it returns nil its condition holds.
+type phase struct {
+	condition string
+	run       func(context.Context, *scope) error
+}
+
+func (r *Reconciler) phases() []phase {
+	return []phase{
+		{v1alpha1.VerifiedCondition, r.verify},
+		{v1alpha1.DeliveredCondition, r.deliver},
+		{v1alpha1.PublishedCondition, r.publish},
+	}
+}
+
+// Reconcile brings one Session one step further.
+func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
+	obj := &v1alpha1.Session{}
+	if err := r.Client.Get(ctx, req.NamespacedName, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.Turns.drop(req.NamespacedName)
+			return ctrl.Result{}, nil
+		}
+		return ctrl.Result{}, fmt.Errorf("get Session: %w", err)
+	}
+	if !obj.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, nil
+	}
+	before := obj.DeepCopy()
+	s := &scope{ses: obj, key: req.NamespacedName, archive: map[segmentID]*archived{}}
+
+	err := r.prepare(ctx, s)
+	if err == nil {
+		err = r.run(ctx, s)
+	}
+	r.summarize(s)
+
+	w := status.Writer{Client: r.Client, Recorder: r.Recorder}
+	res, written, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, r.untilIdle(obj))
+	if !written {
+		r.Turns.abandon(s.key)
+		return res, err
+	}
+	for _, f := range s.after {
+		f(ctx)
+	}
+	return res, err
+}
+
+// run runs the phases in order and marks their conditions. A phase that fails
+// or waits leaves those behind it Unknown.
+func (r *Reconciler) run(ctx context.Context, s *scope) error {
+	phases := r.phases()
+	for i, p := range phases {
+		err := p.run(ctx, s)
+		status.Mark(s.ses, p.condition, err)
+		if err == nil {
+			continue
+		}
+		for _, later := range phases[i+1:] {
+			status.Behind(s.ses, later.condition, p.condition)
+		}
+		return err
+	}
+	if backlog(s.ses) {
+		err := outcome.Waitf(v1alpha1.ProgressingReason, 0, "more lines wait to be delivered")
+		status.Mark(s.ses, v1alpha1.DeliveredCondition, err)
+		return err
+	}
+	return nil
+}
+
+// prepare checks that the Session may be acted on, and reads its TeamMemory.
+func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
+	spec := &s.ses.Spec
+	if want := v1alpha1.SessionName(spec.SessionID, spec.Owner); s.ses.Name != want {
+		return outcome.Stallf(v1alpha1.InvalidSpecReason, "the name must be %s, made of sessionID and owner; delete this Session, the workstation makes it with the right name", want)
+	}
+	s.mem = &v1alpha1.TeamMemory{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.ses.Namespace, Name: spec.MemoryRef.Name}, s.mem)
+	if apierrors.IsNotFound(err) {
+		return outcome.Waitf(v1alpha1.DependencyNotReadyReason, 5*time.Minute, "create the TeamMemory %s in this namespace; nothing is lost meanwhile", spec.MemoryRef.Name)
+	}
+	if err != nil {
+		return fmt.Errorf("get TeamMemory: %w", err)
+	}
+	if s.ses.Status.SyncState == nil {
+		s.ses.Status.SyncState = &v1alpha1.SyncState{LastProcessedIndex: -1}
+	}
+	r.answer(s)
+	return nil
+}
+
+// answer answers requests that this version cannot carry out, so that their
+// owner is not left waiting.
+func (r *Reconciler) answer(s *scope) {
+	st := &s.ses.Status
+	// An answer is kept as long as its request.
+	st.Answered = slices.DeleteFunc(st.Answered, func(a v1alpha1.Answer) bool {
+		return !slices.ContainsFunc(s.ses.Spec.Requests, func(q v1alpha1.Request) bool { return q.ID == a.ID })
+	})
+	for _, q := range s.ses.Spec.Requests {
+		if !slices.ContainsFunc(st.Answered, func(a v1alpha1.Answer) bool { return a.ID == q.ID }) {
+			st.Answered = append(st.Answered, v1alpha1.Answer{
+				ID: q.ID, Result: v1alpha1.AnswerRefused, Message: fmt.Sprintf("this controller cannot carry out %s requests", q.Kind),
+			})
+		}
+	}
+}
+
+// SetupWithManager registers the reconciler, its indexes and its watches.
+func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
+	if r.Client == nil || r.Live == nil || r.Connect == nil || r.Agents == nil || r.Turns == nil || r.Redactor == nil || r.Recorder == nil || r.Clock == nil {
+		return errors.New("session: every dependency must be set")
+	}
+	r.started = r.Clock.Now()
+	if r.Timeout == 0 {
+		r.Timeout = 2 * time.Minute
+	}
+	ix := mgr.GetFieldIndexer()
+	err := errors.Join(
+		ix.IndexField(ctx, &v1alpha1.Session{}, memoryIndex, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.Session).Spec.MemoryRef.Name} //nolint:forcetypeassert // registered for Sessions
+		}),
+		ix.IndexField(ctx, &v1alpha1.Session{}, workstationIndex, func(o client.Object) []string {
+			var names []string
+			for _, w := range o.(*v1alpha1.Session).Spec.Writers { //nolint:forcetypeassert // registered for Sessions
+				names = append(names, w.Workstation)
+			}
+			return names
+		}),
+		ix.IndexField(ctx, &v1alpha1.Workstation{}, ownerIndex, func(o client.Object) []string {
+			return []string{o.(*v1alpha1.Workstation).Spec.Owner} //nolint:forcetypeassert // registered for Workstations
+		}),
+	)
+	if err != nil {
+		return fmt.Errorf("index: %w", err)
+	}
+	return ctrl.NewControllerManagedBy(mgr).
+		For(&v1alpha1.Session{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOf(memoryIndex)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// A Workstation's grants change often and matter to no Session; that
+		// it came or went does.
+		Watches(&v1alpha1.Workstation{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOf(workstationIndex)), builder.WithPredicates(predicate.Funcs{
+			UpdateFunc: func(event.UpdateEvent) bool { return false },
+		})).
+		WatchesRawSource(source.Channel(r.Turns.Events, &handler.EnqueueRequestForObject{})).
+		WithOptions(controller.Options{
+			MaxConcurrentReconciles: 8,
+			ReconciliationTimeout:   r.Timeout,
+			RateLimiter:             status.Backoff(),
+		}).
+		Complete(r)
+}
+
+// sessionsOf maps an object to the Sessions that name it in an indexed field.
+func (r *Reconciler) sessionsOf(index string) handler.MapFunc {
+	return func(ctx context.Context, o client.Object) []reconcile.Request {
+		var list v1alpha1.SessionList
+		if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{index: o.GetName()}); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing Sessions of a changed object")
+			return nil
+		}
+		requests := make([]reconcile.Request, len(list.Items))
+		for i := range list.Items {
+			requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
+		}
+		return requests
+	}
+}

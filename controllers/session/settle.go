@@ -1,0 +1,216 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/equality"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
+	"github.com/undersong-dev/undersong/internal/crash"
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/store"
+)
+
+const (
+	// waitForTurn is how long to wait for a turn of this process; its end
+	// wakes the Session earlier.
+	waitForTurn = time.Minute
+	// waitForForeignTurn is how often to ask about a turn of another process.
+	waitForForeignTurn = 2 * time.Second
+	// waitForCache is how long to wait for the cache to see our own write.
+	waitForCache = 100 * time.Millisecond
+	// bytesPerToken estimates tokens where the back end reports none.
+	bytesPerToken = 4
+)
+
+// settle brings a delivery that is in the ledger to its end. When this process
+// prepared it, it is sent; when it ran here, its result is taken; otherwise
+// nobody here knows what became of it, and Letta is asked.
+func (r *Reconciler) settle(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery) error {
+	state, turn, err := r.Turns.look(s.key, clientID(d))
+	switch state {
+	case turnPrepared:
+		return r.send(ctx, s, bucket, d)
+	case turnRunning:
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForTurn, "Letta works on the newest words")
+	case turnDone:
+		if err == nil {
+			return r.record(ctx, s, bucket, d, turn)
+		}
+		r.Turns.drop(s.key)
+		return r.failed(s, turn, err)
+	case turnUnknown:
+	}
+	if wait := r.TakeoverDelay - r.Clock.Since(r.started); wait > 0 {
+		return outcome.Waitf(v1alpha1.ProgressingReason, wait, "a controller before this one began a delivery; its lease runs out first")
+	}
+	return r.lookUp(ctx, s, bucket, d)
+}
+
+// send starts the turn, if the API server still has the ledger as this
+// reconcile read it.
+func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery) error {
+	live := &v1alpha1.Session{}
+	if err := r.Live.Get(ctx, s.key, live); err != nil {
+		return fmt.Errorf("read the Session live: %w", err)
+	}
+	if live.Status.SyncState == nil || !equality.Semantic.DeepEqual(live.Status.SyncState.Delivery, d) {
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForCache, "the next words are given to Letta")
+	}
+	c, err := r.Connect.Letta(ctx, s.mem)
+	if err != nil {
+		return err
+	}
+	text := nudge(d.ID)
+	if d.Phase == v1alpha1.DeliverySending {
+		_, b, err := r.again(ctx, s, bucket, d)
+		if err != nil {
+			return err
+		}
+		text = b.message(s, d.ID)
+	}
+	ref := letta.Ref{AgentID: s.ses.Status.SyncState.AgentID, ConversationID: s.ses.Status.SyncState.ConversationID}
+	in := []letta.Input{{ClientID: clientID(d), Text: text}}
+	opt := letta.SendOptions{}
+	if n := s.mem.Spec.Delivery.TurnTimeoutSeconds; n != nil {
+		opt.Timeout = time.Duration(*n) * time.Second
+	}
+	started := r.Turns.start(s.key, clientID(d), func(ctx context.Context) (letta.Turn, error) {
+		turn, err := c.Send(ctx, ref, in, opt)
+		crash.Point(crash.ControllerTurnSent)
+		return turn, err
+	})
+	if !started {
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForCache, "the next words are given to Letta")
+	}
+	return outcome.Waitf(v1alpha1.ProgressingReason, waitForTurn, "Letta works on the newest words")
+}
+
+// again collects a delivery's batch once more, by its cuts.
+func (r *Reconciler) again(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery) (*seenSet, *batch, error) {
+	seen, err := r.seen(ctx, s, bucket)
+	if err != nil {
+		return nil, nil, err
+	}
+	b, err := r.collect(ctx, s, bucket, seen, ensureSync(s.ses, d.Workstation), d.From, limits{until: &d.To})
+	return seen, b, err
+}
+
+// lookUp asks Letta what became of a delivery.
+//
+//	Replied → record    Running → wait    NoReply → nudge
+//	Absent  → send      Unknown → send again, counted
+func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery) error {
+	c, err := r.Connect.Letta(ctx, s.mem)
+	if err != nil {
+		return err
+	}
+	st := s.ses.Status.SyncState
+	found, turn, err := c.Lookup(ctx, letta.Ref{AgentID: st.AgentID, ConversationID: st.ConversationID}, clientID(d))
+	if err != nil {
+		return r.lettaError(s, err)
+	}
+	switch found {
+	case letta.DeliveryReplied:
+		return r.record(ctx, s, bucket, d, turn)
+	case letta.DeliveryRunning:
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForForeignTurn, "Letta works on the newest words")
+	case letta.DeliveryNoReply:
+		d.Phase = v1alpha1.DeliveryNudging
+		d.Attempts++
+		return r.prepared(s, d)
+	case letta.DeliveryAbsent:
+		if turn.RunID == "" {
+			r.Turns.prepare(s.key, clientID(d))
+			return r.send(ctx, s, bucket, d)
+		}
+		// A turn ran and left nothing: the server would repeat its failure
+		// under the same id.
+		d.Attempts++
+		return r.prepared(s, d)
+	case letta.DeliveryUnknown:
+	}
+	resends.Inc()
+	d.Attempts++
+	return r.prepared(s, d)
+}
+
+// failed says what a turn's error means. The next reconcile asks Letta what
+// became of it.
+func (r *Reconciler) failed(s *scope, turn letta.Turn, err error) error {
+	if errors.Is(err, letta.ErrOutcomeUnknown) {
+		turns.WithLabelValues(resultUnknown).Inc()
+		return r.lettaError(s, err)
+	}
+	turns.WithLabelValues(resultFailed).Inc()
+	if errors.Is(err, letta.ErrTurnFailed) && !errors.Is(err, letta.ErrQuota) && !errors.Is(err, letta.ErrUnauthorized) {
+		return outcome.Retryf(v1alpha1.LettaRejectedReason, "Letta's turn ended with %s; it is tried again, see the model's logs at Letta", stopReason(turn))
+	}
+	return r.lettaError(s, err)
+}
+
+// stopReason is a turn's stop reason, fit for a message.
+func stopReason(t letta.Turn) string {
+	if t.StopReason == "" {
+		return "an error"
+	}
+	for _, c := range t.StopReason {
+		if (c < 'a' || c > 'z') && c != '_' {
+			return "an error"
+		}
+	}
+	return t.StopReason
+}
+
+// lettaError gives an error its reason, and forgets an agent or conversation
+// that Letta no longer has, so that the next reconcile makes a new one.
+func (r *Reconciler) lettaError(s *scope, err error) error {
+	if errors.Is(err, letta.ErrNotFound) {
+		r.Agents.Forget(s.mem, connect.Project(s.mem, s.ses.Spec.Project.Remote))
+		if s.mem.Spec.Agent.ID != "" {
+			return outcome.RetryAfterf(v1alpha1.AgentNotFoundReason, waitForSegment, "Letta has no agent %s; correct spec.agent.id of TeamMemory %s", s.mem.Spec.Agent.ID, s.mem.Name)
+		}
+		st := s.ses.Status.SyncState
+		st.AgentID, st.ConversationID = "", ""
+		if d := st.Delivery; d != nil && d.Phase != v1alpha1.DeliveryPublished {
+			// What was not answered is sent to the new conversation.
+			st.Delivery = nil
+			r.Turns.drop(s.key)
+		}
+		return outcome.Retryf(v1alpha1.AgentNotFoundReason, "Letta no longer has this session's agent or conversation; a new one is made")
+	}
+	return r.Connect.LettaError(s.mem, err)
+}
+
+// record notes that a delivery was answered: first the seen-set, then, with
+// the status, the watermark.
+func (r *Reconciler) record(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery, turn letta.Turn) error {
+	seen, b, err := r.again(ctx, s, bucket, d)
+	if err != nil {
+		return err
+	}
+	if err := r.writeSeen(ctx, s, bucket, seen, b); err != nil {
+		return err
+	}
+	r.advance(s, b)
+	d.Phase = v1alpha1.DeliveryDelivered
+	usage := &s.ses.Status.Usage
+	usage.Turns++
+	if turn.Usage.Reported {
+		usage.Tokens += turn.Usage.TotalTokens
+		usage.Source = v1alpha1.UsageReported
+	} else {
+		usage.Tokens += int64(bytesOf(b.entries)) / bytesPerToken
+		usage.Source = v1alpha1.UsageEstimated
+	}
+	s.after = append(s.after, func(context.Context) {
+		turns.WithLabelValues(resultReplied).Inc()
+		crash.Point(crash.ControllerDelivered)
+	})
+	return outcome.Waitf(v1alpha1.ProgressingReason, 0, "Letta's answer is published")
+}

@@ -1,0 +1,94 @@
+package session
+
+import (
+	"time"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+// summarize computes the counters and the state from what the phases left in
+// status. It asks nobody.
+func (r *Reconciler) summarize(s *scope) {
+	st := &s.ses.Status
+	if st.SyncState == nil {
+		return
+	}
+	st.Lines, st.LostLines = 0, 0
+	for _, w := range st.SyncState.Writers {
+		st.Lines += w.Lines
+	}
+	st.LostLines = lost(s.ses)
+	st.Lag = max(s.ses.Spec.Lines-st.Lines-st.LostLines, 0)
+	st.State = r.state(s.ses)
+}
+
+// lost counts the lines of writers that are caught up and still short of what
+// their workstation said: those lines were in segments that it could not send
+// again.
+func lost(ses *v1alpha1.Session) int64 {
+	var n int64
+	for _, w := range ses.Spec.Writers {
+		sync := syncOf(ses, w.Workstation)
+		if sync != nil && sync.Delivered.Segments == w.Segments {
+			n += max(w.Lines-sync.Lines, 0)
+		}
+	}
+	return n
+}
+
+// state says whether the session is still going on.
+func (r *Reconciler) state(ses *v1alpha1.Session) v1alpha1.SessionState {
+	ended := len(ses.Spec.Writers) > 0
+	for _, w := range ses.Spec.Writers {
+		ended = ended && w.State == v1alpha1.WriterEnded
+	}
+	switch {
+	case ended:
+		return v1alpha1.SessionEnded
+	case r.Clock.Since(lastActivity(ses)) >= idleAfter:
+		return v1alpha1.SessionIdle
+	default:
+		return v1alpha1.SessionActive
+	}
+}
+
+// untilIdle is when an Active session becomes Idle; zero means never.
+func (r *Reconciler) untilIdle(ses *v1alpha1.Session) time.Duration {
+	if ses.Status.State != v1alpha1.SessionActive {
+		return 0
+	}
+	return max(idleAfter-r.Clock.Since(lastActivity(ses)), time.Second)
+}
+
+func lastActivity(ses *v1alpha1.Session) time.Time {
+	if t := ses.Status.LastActivityTime; t != nil {
+		return t.Time
+	}
+	return ses.CreationTimestamp.Time
+}
+
+// backlog reports whether verified segments wait to be delivered.
+func backlog(ses *v1alpha1.Session) bool {
+	if ses.Status.SyncState == nil {
+		return false
+	}
+	for _, w := range ses.Status.SyncState.Writers {
+		if w.Delivered.Segments < w.Verified.Segments {
+			return true
+		}
+	}
+	return false
+}
+
+// syncOf returns what the status knows of a writer, nil if nothing.
+func syncOf(ses *v1alpha1.Session, workstation string) *v1alpha1.WriterSync {
+	if ses.Status.SyncState == nil {
+		return nil
+	}
+	for i := range ses.Status.SyncState.Writers {
+		if w := &ses.Status.SyncState.Writers[i]; w.Workstation == workstation {
+			return w
+		}
+	}
+	return nil
+}
