@@ -1,0 +1,387 @@
+package whisper
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+)
+
+const (
+	// Version is the version of the whisper file.
+	Version = 1
+
+	// MaxShown is how often a whisper is shown whose arrival is not seen.
+	MaxShown = 3
+
+	// keepDone is how long a whisper that is done is remembered, so that the
+	// same one is not put again while a status still holds it.
+	keepDone = 7 * 24 * time.Hour
+
+	// maxFile bounds a whisper file, in bytes.
+	maxFile = 64 << 10
+
+	// maxWaiting bounds how many waiting whispers a claim looks at. More of
+	// them could not be shown anyway.
+	maxWaiting = 64
+)
+
+// The folders of a session. A whisper is in one of them.
+const (
+	waiting = "waiting"
+	claimed = "claimed"
+	done    = "done"
+)
+
+// ErrInvalid is returned for a whisper that cannot be kept.
+var ErrInvalid = errors.New("invalid whisper")
+
+// Whisper is one message of a team's memory to a session.
+type Whisper struct {
+	// Version is 1.
+	Version int `json:"version"`
+
+	// ID names the whisper; it is what the daemon looks for in the transcript.
+	ID string `json:"id"`
+
+	// Session is the session's id.
+	Session string `json:"session"`
+
+	// Project and Memory say where it comes from.
+	Project string `json:"project,omitempty"`
+	Memory  string `json:"memory,omitempty"`
+
+	// Text is for the agent. Empty: only the person is told.
+	Text string `json:"text,omitempty"`
+
+	// Notice is one line for the person. Empty: the person is told nothing.
+	Notice string `json:"notice,omitempty"`
+
+	// At is when the memory said it. Newer ones are shown first.
+	At time.Time `json:"at"`
+
+	// Expires is when it is not worth showing any more. Zero means never.
+	Expires time.Time `json:"expires,omitzero"`
+
+	// Shown is how often it was claimed, this time included.
+	Shown int `json:"-"`
+
+	// ClaimedAt is when it was claimed last. Claimed fills it.
+	ClaimedAt time.Time `json:"-"`
+}
+
+func (w Whisper) expired(now time.Time) bool { return !w.Expires.IsZero() && !now.Before(w.Expires) }
+
+// Put stores a whisper, durably. One that is waiting, claimed or done already
+// is not stored again.
+func Put(home string, w Whisper) error {
+	dir, err := sessionDir(home, w.Session)
+	if err != nil {
+		return fmt.Errorf("put whisper: %w", err)
+	}
+	name, err := fileName(w.At, 0, w.ID)
+	if err != nil {
+		return fmt.Errorf("put whisper: %w", err)
+	}
+	if w.Text == "" && w.Notice == "" {
+		return fmt.Errorf("put whisper without words: %w", ErrInvalid)
+	}
+	// In the order in which hooks move a whisper, so that none slips by.
+	for _, state := range []string{waiting, claimed, done} {
+		if err := durable.MkdirAll(filepath.Join(dir, state)); err != nil {
+			return fmt.Errorf("put whisper: %w", err)
+		}
+		names, err := find(filepath.Join(dir, state), w.ID)
+		if err != nil {
+			return fmt.Errorf("put whisper: %w", err)
+		}
+		if len(names) > 0 {
+			return nil
+		}
+	}
+	w.Version = Version
+	data, err := json.Marshal(w)
+	if err != nil {
+		return fmt.Errorf("format whisper: %w", err)
+	}
+	if len(data) > maxFile {
+		return fmt.Errorf("put whisper of %d bytes: %w", len(data), ErrInvalid)
+	}
+	if err := durable.WriteFile(filepath.Join(dir, waiting, name), data); err != nil {
+		return fmt.Errorf("put whisper: %w", err)
+	}
+	return nil
+}
+
+// Claimed returns the whispers that were printed and not seen to arrive,
+// oldest first.
+func Claimed(home, session string) ([]Whisper, error) {
+	dir, err := sessionDir(home, session)
+	if err != nil {
+		return nil, fmt.Errorf("list claimed whispers: %w", err)
+	}
+	names, err := list(filepath.Join(dir, claimed))
+	if err != nil {
+		return nil, fmt.Errorf("list claimed whispers: %w", err)
+	}
+	var out []Whisper
+	for _, name := range names {
+		path := filepath.Join(dir, claimed, name)
+		w, err := read(path, session)
+		if err != nil {
+			// Nobody can show it again; the status that it came from can.
+			if err := durable.Remove(path); err != nil {
+				return out, err
+			}
+			continue
+		}
+		info, err := os.Stat(path)
+		if err != nil {
+			continue // moved since
+		}
+		w.Shown++
+		w.ClaimedAt = info.ModTime()
+		out = append(out, w)
+	}
+	return out, nil
+}
+
+// Delivered says that a whisper's id was read in the transcript. One that is
+// unknown or done is success.
+func Delivered(home, session, id string) error {
+	dir, err := sessionDir(home, session)
+	if err != nil {
+		return fmt.Errorf("mark whisper delivered: %w", err)
+	}
+	// It may wait again: the transcript was read after Return.
+	for _, state := range []string{claimed, waiting} {
+		if err := move(dir, state, done, id, nil); err != nil {
+			return fmt.Errorf("mark whisper delivered: %w", err)
+		}
+	}
+	return nil
+}
+
+// Return says that a claimed whisper did not arrive. It waits again, unless it
+// was shown three times or has expired; then it is done. One that is not
+// claimed is success.
+func Return(home, session, id string, now time.Time) error {
+	dir, err := sessionDir(home, session)
+	if err != nil {
+		return fmt.Errorf("return whisper: %w", err)
+	}
+	giveUp := func(name string) bool {
+		w, err := read(filepath.Join(dir, claimed, name), session)
+		return err != nil || w.Shown+1 >= MaxShown || w.expired(now)
+	}
+	if err := move(dir, claimed, done, id, giveUp); err != nil {
+		return fmt.Errorf("return whisper: %w", err)
+	}
+	if err := move(dir, claimed, waiting, id, nil); err != nil {
+		return fmt.Errorf("return whisper: %w", err)
+	}
+	return nil
+}
+
+// move renames the files of an id, those that a condition holds for. On the way
+// back to waiting the count in the name grows, so that both change at once.
+func move(dir, from, to, id string, where func(name string) bool) error {
+	names, err := find(filepath.Join(dir, from), id)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if where != nil && !where(name) {
+			continue
+		}
+		next := name
+		if to == waiting {
+			parts := parse(name)
+			next = format(parts.at, parts.shown+1, parts.id)
+		}
+		err := durable.Rename(filepath.Join(dir, from, name), filepath.Join(dir, to, next))
+		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a hook was faster
+			return err
+		}
+	}
+	return nil
+}
+
+// Sweep forgets what was done a week ago, what has expired waiting, and
+// sessions without whispers. The daemon calls it now and then, and not while
+// it puts.
+func Sweep(home string, now time.Time) error {
+	sessions, err := os.ReadDir(filepath.Join(home, rootDir))
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("sweep whispers: %w", err)
+	}
+	var errs []error
+	for _, s := range sessions {
+		if s.IsDir() {
+			errs = append(errs, sweep(filepath.Join(home, rootDir, s.Name()), now))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("sweep whispers: %w", err)
+	}
+	return nil
+}
+
+func sweep(dir string, now time.Time) error {
+	errs := []error{durable.RemoveTemps(filepath.Join(dir, waiting))}
+	for _, state := range []string{waiting, done} {
+		names, err := list(filepath.Join(dir, state))
+		errs = append(errs, err)
+		for _, name := range names {
+			errs = append(errs, sweepFile(dir, state, name, now))
+		}
+	}
+	// A session that has a whisper needs all of its folders.
+	for _, state := range []string{waiting, claimed, done} {
+		entries, err := os.ReadDir(filepath.Join(dir, state))
+		if len(entries) > 0 || err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return errors.Join(append(errs, err)...)
+		}
+	}
+	for _, state := range []string{waiting, claimed, done, "."} {
+		errs = append(errs, durable.Remove(filepath.Join(dir, state)))
+	}
+	return errors.Join(errs...)
+}
+
+func sweepFile(dir, state, name string, now time.Time) error {
+	path := filepath.Join(dir, state, name)
+	if state == waiting {
+		w, err := decode(path)
+		switch {
+		case errors.Is(err, fs.ErrNotExist): // a hook was faster
+			return nil
+		case err != nil:
+			return durable.Remove(path)
+		case w.expired(now):
+			// Remembered like the others: the status may still hold it.
+			err := durable.Rename(path, filepath.Join(dir, done, name))
+			if errors.Is(err, fs.ErrNotExist) {
+				return nil
+			}
+			return err
+		}
+		return nil
+	}
+	info, err := os.Stat(path)
+	if err != nil || now.Sub(info.ModTime()) <= keepDone {
+		return err
+	}
+	return durable.Remove(path)
+}
+
+const rootDir = "whispers"
+
+// sessionDir returns the folder of a session.
+func sessionDir(home, session string) (string, error) {
+	name, err := durable.SafeName(session)
+	if err != nil {
+		return "", fmt.Errorf("session id: %w", err)
+	}
+	return filepath.Join(home, rootDir, name), nil
+}
+
+// A file is named <time>-<times shown before>-<id>.json: a list of names is in
+// the order of time, and a rename changes folder and count together.
+type parts struct {
+	at    string
+	shown int
+	id    string // as SafeName has it
+}
+
+const suffix = ".json"
+
+func fileName(at time.Time, shown int, id string) (string, error) {
+	safe, err := durable.SafeName(id)
+	if err != nil {
+		return "", fmt.Errorf("whisper id: %w", err)
+	}
+	return format(fmt.Sprintf("%020d", max(at.UnixNano(), 0)), shown, safe), nil
+}
+
+func format(at string, shown int, safe string) string {
+	return at + "-" + strconv.Itoa(min(shown, MaxShown)) + "-" + safe + suffix
+}
+
+// parse takes a name apart. What is no name of ours has no id.
+func parse(name string) parts {
+	rest, isFile := strings.CutSuffix(name, suffix)
+	at, rest, hasCount := strings.Cut(rest, "-")
+	count, id, hasID := strings.Cut(rest, "-")
+	shown, err := strconv.Atoi(count)
+	if !isFile || !hasCount || !hasID || len(at) != 20 || err != nil || shown < 0 {
+		return parts{}
+	}
+	return parts{at: at, shown: shown, id: id}
+}
+
+// list returns the names of whispers in a folder, oldest first. An absent
+// folder has none.
+func list(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var names []string
+	for _, e := range entries {
+		if parse(e.Name()).id != "" {
+			names = append(names, e.Name())
+		}
+	}
+	slices.Sort(names)
+	return names, err
+}
+
+// find returns the names of an id's files in a folder.
+func find(dir, id string) ([]string, error) {
+	safe, err := durable.SafeName(id)
+	if err != nil {
+		return nil, fmt.Errorf("whisper id: %w", err)
+	}
+	names, err := list(dir)
+	return slices.DeleteFunc(names, func(name string) bool { return parse(name).id != safe }), err
+}
+
+// read returns the whisper in a file. Shown is what the name says: how often
+// it was shown before.
+func read(path, session string) (Whisper, error) {
+	w, err := decode(path)
+	if err != nil {
+		return Whisper{}, err
+	}
+	name := parse(filepath.Base(path))
+	safe, err := durable.SafeName(w.ID)
+	if err != nil || safe != name.id || w.Session != session {
+		return Whisper{}, fmt.Errorf("read whisper of another name: %w", ErrInvalid)
+	}
+	w.Shown = name.shown
+	return w, nil
+}
+
+func decode(path string) (Whisper, error) {
+	data, err := durable.ReadFile(path, maxFile)
+	if err != nil {
+		return Whisper{}, err
+	}
+	var w Whisper
+	if err := json.Unmarshal(data, &w); err != nil {
+		return Whisper{}, fmt.Errorf("parse whisper: %w", err)
+	}
+	if w.Version < 1 || w.Version > Version {
+		return Whisper{}, fmt.Errorf("read whisper of version %d: %w", w.Version, ErrInvalid)
+	}
+	return w, nil
+}
