@@ -50,8 +50,7 @@ const (
 )
 
 // Letta says where a memory's agents live.
-// +kubebuilder:validation:XValidation:rule="!has(self.insecure) || self.insecure == 'Allow' || self.baseURL.startsWith('https://')",message="baseURL must be https, or insecure must be Allow"
-// +kubebuilder:validation:XValidation:rule="has(self.insecure) || self.baseURL.startsWith('https://')",message="baseURL must be https, or insecure must be Allow"
+// +kubebuilder:validation:XValidation:rule="(has(self.insecure) && self.insecure == 'Allow') || self.baseURL.startsWith('https://')",message="baseURL must be https, or insecure must be Allow"
 type Letta struct {
 	// backend is the protocol spoken at baseURL.
 	// +required
@@ -262,7 +261,7 @@ type TeamMemorySpec struct {
 // ProjectAgent is the agent of one project.
 type ProjectAgent struct {
 	// project is the remote. Empty for the team's one agent.
-	// +optional
+	// +required
 	// +kubebuilder:validation:MaxLength=253
 	Project string `json:"project"`
 
