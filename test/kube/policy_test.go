@@ -1,0 +1,671 @@
+//go:build envtest
+
+package kube
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/test/tools"
+)
+
+// marker stands in every object of these tests, and in no refusal.
+const marker = "hunter2"
+
+func object(kind, namespace, name string, spec map[string]any) *unstructured.Unstructured {
+	o := &unstructured.Unstructured{Object: map[string]any{"spec": spec}}
+	o.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind))
+	o.SetNamespace(namespace)
+	o.SetName(name)
+	return o
+}
+
+func session(namespace, owner string) *unstructured.Unstructured {
+	return object("Session", namespace, v1alpha1.SessionName("s1", owner), map[string]any{
+		"owner": owner, "sessionID": "s1", "agent": "ClaudeCode", "lines": int64(0),
+		"memoryRef": map[string]any{"name": "m"},
+		"project":   map[string]any{"name": marker, "remote": "github.com/example/shop"},
+	})
+}
+
+func workstation(namespace, owner string) *unstructured.Unstructured {
+	return object("Workstation", namespace, "w1", map[string]any{
+		"owner": owner, "grantRequest": int64(1), "version": marker,
+		"memoryRef": map[string]any{"name": "m"},
+		"publicKey": "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kg5sfn9aqmcac8p",
+	})
+}
+
+func memoryBlock(namespace, _ string) *unstructured.Unstructured {
+	return object("MemoryBlock", namespace, "b1", map[string]any{
+		"project": marker, "label": "brief", "mode": "Learned",
+		"memoryRef": map[string]any{"name": "m"},
+	})
+}
+
+func teamMemory(namespace, _ string) *unstructured.Unstructured {
+	return object("TeamMemory", namespace, "m", map[string]any{
+		"letta":   map[string]any{"backend": "API", "baseURL": "https://letta.example.com"},
+		"agent":   map[string]any{"id": marker},
+		"store":   map[string]any{"endpoint": "https://s3.example.com", "bucket": "bucket"},
+		"capture": map[string]any{"projects": map[string]any{"include": []any{"**"}}},
+	})
+}
+
+// kindUnderTest is what the operations need to know of a kind.
+type kindUnderTest struct {
+	make   func(namespace, owner string) *unstructured.Unstructured
+	spec   string // a merge patch that changes the spec and keeps to the CRD's rules
+	status string // a merge patch of the status
+}
+
+var kinds = map[string]kindUnderTest{
+	"Session": {
+		make:   session,
+		spec:   `{"spec":{"requests":[{"id":"r1","kind":"Forget"}]}}`,
+		status: `{"status":{"title":"t"}}`,
+	},
+	"Workstation": {
+		make:   workstation,
+		spec:   `{"spec":{"grantRequest":2}}`,
+		status: `{"status":{"observedGeneration":1}}`,
+	},
+	"MemoryBlock": {
+		make:   memoryBlock,
+		spec:   `{"metadata":{"annotations":{"a":"b"}}}`, // nothing of its spec may change yet
+		status: `{"status":{"value":"v"}}`,
+	},
+	"TeamMemory": {
+		make:   teamMemory,
+		spec:   `{"spec":{"suspend":"All"}}`,
+		status: `{"status":{"sessions":1}}`,
+	},
+}
+
+// target is what one operation is tried on: a live object of ada's.
+type target struct {
+	kindUnderTest
+
+	live *unstructured.Unstructured
+	me   string // who acts
+}
+
+// other is a new object beside the live one.
+func (t target) other(owner string) *unstructured.Unstructured {
+	o := t.make(t.live.GetNamespace(), owner)
+	o.SetName(o.GetName() + "-other")
+	return o
+}
+
+func merge(patch string) client.Patch { return client.RawPatch(types.MergePatchType, []byte(patch)) }
+
+// operations are everything one can do to an object. All are dry runs, which
+// admission sees like any other request.
+var operations = map[string]func(ctx context.Context, api client.Client, t target) error{
+	"create": func(ctx context.Context, api client.Client, t target) error {
+		return api.Create(ctx, t.other(t.me), client.DryRunAll)
+	},
+	"create-for-another": func(ctx context.Context, api client.Client, t target) error {
+		return api.Create(ctx, t.other("zoe"), client.DryRunAll)
+	},
+	"create-by-apply": func(ctx context.Context, api client.Client, t target) error {
+		return api.Apply(ctx, client.ApplyConfigurationFromUnstructured(t.other(t.me)), client.FieldOwner("x"), client.DryRunAll)
+	},
+	"create-with-finalizer": func(ctx context.Context, api client.Client, t target) error {
+		o := t.other(t.me)
+		o.SetFinalizers([]string{"example.com/keep"})
+		return api.Create(ctx, o, client.DryRunAll)
+	},
+	"create-with-owner-reference": func(ctx context.Context, api client.Client, t target) error {
+		o := t.other(t.me)
+		o.SetOwnerReferences([]metav1.OwnerReference{{APIVersion: "v1", Kind: "ConfigMap", Name: "c", UID: "u"}})
+		return api.Create(ctx, o, client.DryRunAll)
+	},
+	"update": func(ctx context.Context, api client.Client, t target) error {
+		o := t.live.DeepCopy()
+		o.SetLabels(map[string]string{"a": "b"})
+		return api.Update(ctx, o, client.DryRunAll)
+	},
+	"patch-labels": func(ctx context.Context, api client.Client, t target) error {
+		return api.Patch(ctx, t.live.DeepCopy(), merge(`{"metadata":{"labels":{"a":"b"}}}`), client.DryRunAll)
+	},
+	"patch-spec": func(ctx context.Context, api client.Client, t target) error {
+		return api.Patch(ctx, t.live.DeepCopy(), merge(t.spec), client.DryRunAll)
+	},
+	"patch-nothing": func(ctx context.Context, api client.Client, t target) error {
+		return api.Patch(ctx, t.live.DeepCopy(), merge(`{}`), client.DryRunAll)
+	},
+	"patch-finalizers": func(ctx context.Context, api client.Client, t target) error {
+		return api.Patch(ctx, t.live.DeepCopy(), merge(`{"metadata":{"finalizers":["example.com/keep"]}}`), client.DryRunAll)
+	},
+	"patch-owner-references": func(ctx context.Context, api client.Client, t target) error {
+		return api.Patch(ctx, t.live.DeepCopy(), merge(`{"metadata":{"ownerReferences":[{"apiVersion":"v1","kind":"ConfigMap","name":"c","uid":"u"}]}}`), client.DryRunAll)
+	},
+	"patch-status": func(ctx context.Context, api client.Client, t target) error {
+		return api.Status().Patch(ctx, t.live.DeepCopy(), merge(t.status), client.DryRunAll)
+	},
+	"update-status": func(ctx context.Context, api client.Client, t target) error {
+		return api.Status().Update(ctx, t.live.DeepCopy(), client.DryRunAll)
+	},
+	"delete": func(ctx context.Context, api client.Client, t target) error {
+		return api.Delete(ctx, t.live.DeepCopy(), client.DryRunAll)
+	},
+	"delete-collection": func(ctx context.Context, api client.Client, t target) error {
+		return api.DeleteAllOf(ctx, t.live.DeepCopy(), client.InNamespace(t.live.GetNamespace()), client.DryRunAll)
+	},
+}
+
+// outcome names who refused: the policy of the kind, RBAC, or nobody.
+func outcome(kind string, err error) string {
+	switch policy := "ValidatingAdmissionPolicy 'undersong-" + strings.ToLower(kind) + "' with binding"; {
+	case err == nil:
+		return "yes"
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), policy):
+		return "policy"
+	case apierrors.IsForbidden(err) && strings.Contains(err.Error(), "cannot "):
+		return "rbac"
+	default:
+		return "error: " + err.Error()
+	}
+}
+
+// actors of the tables below.
+func actors(t *testing.T) map[string]*rest.Config {
+	t.Helper()
+	token, err := cluster.Controller(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The controller's name without its group: what an identity provider
+	// could hand out.
+	forged := cluster.User(ControllerUser)
+	forged.Impersonate.Groups = []string{"system:authenticated"}
+	return map[string]*rest.Config{
+		"owner":      cluster.User("ada"),
+		"colleague":  cluster.User("bob"),
+		"lead":       cluster.User("lena"),
+		"editor":     cluster.User("ed"),
+		"outsider":   cluster.User("eve"),
+		"controller": token,
+		"namesake":   cluster.User("system:serviceaccount:elsewhere:" + ControllerName),
+		"forged":     forged,
+		"collector":  cluster.User("system:serviceaccount:kube-system:generic-garbage-collector"),
+		"admin":      cluster.Admin(),
+	}
+}
+
+// try runs a table: a head of actors, and a row for each operation. Every
+// operation must have a row.
+func try(t *testing.T, kind, namespace string, table string) {
+	t.Helper()
+	rows := strings.Split(strings.TrimSpace(table), "\n")
+	head := strings.Fields(rows[0])
+	named := map[string]bool{}
+	everybody := actors(t)
+
+	k := kinds[kind]
+	live := k.make(namespace, "ada")
+	creator := cluster.User("ada")
+	if kind == "MemoryBlock" || kind == "TeamMemory" {
+		creator = cluster.Admin()
+	}
+	api, err := cluster.Client(creator)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := api.Create(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	clients := map[string]client.Client{}
+	for _, name := range head {
+		config, ok := everybody[name]
+		if !ok {
+			t.Fatalf("no actor %q", name)
+		}
+		if clients[name], err = cluster.Client(config); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	for _, row := range rows[1:] {
+		cells := strings.Fields(row)
+		name := cells[0]
+		operation, ok := operations[name]
+		if !ok || len(cells) != len(head)+1 {
+			t.Fatalf("row %q: unknown operation or wrong number of cells", row)
+		}
+		named[name] = true
+		for i, actor := range head {
+			t.Run(name+"/"+actor, func(t *testing.T) {
+				me := everybody[actor].Impersonate.UserName
+				switch actor {
+				case "controller":
+					me = ControllerUser
+				case "admin":
+					me = "undersong-admin"
+				}
+				err := operation(t.Context(), clients[actor], target{kindUnderTest: k, live: live, me: me})
+				if got := outcome(kind, err); got != cells[i+1] {
+					t.Errorf("got %s, want %s\n%v", got, cells[i+1], err)
+				}
+				if err != nil && strings.Contains(err.Error(), marker) {
+					t.Errorf("the refusal repeats what the object holds: %v", err)
+				}
+			})
+		}
+	}
+	for name := range operations {
+		if !named[name] {
+			t.Errorf("the table has no row for %s", name)
+		}
+	}
+}
+
+// everything lets all actors do everything that RBAC knows of, so that what is
+// refused is refused by a policy. It grants verb * on each resource and not
+// the sub-resources that carry the verb override.
+func everything(t *testing.T, namespace string) {
+	t.Helper()
+	team(t, namespace, nil, []string{"lena"})
+	role := &rbacv1.ClusterRole{ObjectMeta: metav1.ObjectMeta{Name: "everything"}, Rules: []rbacv1.PolicyRule{{
+		APIGroups: []string{v1alpha1.GroupVersion.Group},
+		Resources: []string{
+			"sessions", "workstations", "memoryblocks", "teammemories",
+			"sessions/status", "workstations/status", "memoryblocks/status", "teammemories/status",
+			"sessions/finalizers", "workstations/finalizers", "memoryblocks/finalizers", "teammemories/finalizers",
+		},
+		Verbs: []string{"*"},
+	}}}
+	if err := admin(t).Create(t.Context(), role); err != nil && !apierrors.IsAlreadyExists(err) {
+		t.Fatal(err)
+	}
+	var subjects []rbacv1.Subject
+	for _, name := range []string{
+		"ada", "bob", "lena", "ed", "eve", ControllerUser,
+		"system:serviceaccount:elsewhere:" + ControllerName,
+		"system:serviceaccount:kube-system:generic-garbage-collector",
+	} {
+		subjects = append(subjects, rbacv1.Subject{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: name})
+	}
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "everything"}
+	if err := bind(t.Context(), admin(t), namespace, "everything", ref, subjects); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestPolicyOfSession(t *testing.T) {
+	everything(t, "policy-session")
+	try(t, "Session", "policy-session", `
+	                            owner  colleague lead   controller namesake forged collector admin
+	create                      yes    yes       yes    policy     yes      yes    yes       yes
+	create-by-apply             yes    yes       yes    policy     yes      yes    yes       yes
+	create-for-another          policy policy    yes    policy     policy   policy policy    yes
+	create-with-finalizer       policy policy    policy policy     policy   policy yes       policy
+	create-with-owner-reference policy policy    policy policy     policy   policy yes       policy
+	update                      yes    policy    policy yes        policy   policy yes       policy
+	patch-nothing               yes    policy    policy yes        policy   policy yes       policy
+	patch-labels                yes    policy    policy yes        policy   policy yes       policy
+	patch-spec                  yes    policy    policy policy     policy   policy policy    policy
+	patch-finalizers            policy policy    policy yes        policy   policy yes       policy
+	patch-owner-references      policy policy    policy yes        policy   policy yes       policy
+	patch-status                policy policy    policy yes        policy   policy policy    policy
+	update-status               policy policy    policy yes        policy   policy policy    policy
+	delete                      yes    policy    yes    yes        policy   policy yes       yes
+	delete-collection           yes    policy    yes    yes        policy   policy yes       yes
+	`)
+}
+
+func TestPolicyOfWorkstation(t *testing.T) {
+	everything(t, "policy-workstation")
+	try(t, "Workstation", "policy-workstation", `
+	                            owner  colleague lead   controller namesake forged collector admin
+	create                      yes    yes       yes    policy     yes      yes    yes       yes
+	create-by-apply             yes    yes       yes    policy     yes      yes    yes       yes
+	create-for-another          policy policy    policy policy     policy   policy policy    policy
+	create-with-finalizer       policy policy    policy policy     policy   policy yes       policy
+	create-with-owner-reference policy policy    policy policy     policy   policy yes       policy
+	update                      yes    policy    policy yes        policy   policy yes       policy
+	patch-nothing               yes    policy    policy yes        policy   policy yes       policy
+	patch-labels                yes    policy    policy yes        policy   policy yes       policy
+	patch-spec                  yes    policy    policy policy     policy   policy policy    policy
+	patch-finalizers            policy policy    policy yes        policy   policy yes       policy
+	patch-owner-references      policy policy    policy yes        policy   policy yes       policy
+	patch-status                policy policy    policy yes        policy   policy policy    policy
+	update-status               policy policy    policy yes        policy   policy policy    policy
+	delete                      yes    policy    yes    yes        policy   policy yes       yes
+	delete-collection           yes    policy    yes    yes        policy   policy yes       yes
+	`)
+}
+
+func TestPolicyOfMemoryBlock(t *testing.T) {
+	everything(t, "policy-memoryblock")
+	try(t, "MemoryBlock", "policy-memoryblock", `
+	                            colleague lead   controller namesake forged collector admin
+	create                      policy    yes    yes        policy   policy policy    yes
+	create-by-apply             policy    yes    yes        policy   policy policy    yes
+	create-for-another          policy    yes    yes        policy   policy policy    yes
+	create-with-finalizer       policy    policy yes        policy   policy policy    policy
+	create-with-owner-reference policy    policy yes        policy   policy policy    policy
+	update                      policy    yes    yes        policy   policy yes       yes
+	patch-nothing               policy    yes    yes        policy   policy yes       yes
+	patch-labels                policy    yes    yes        policy   policy yes       yes
+	patch-spec                  policy    yes    yes        policy   policy yes       yes
+	patch-finalizers            policy    policy yes        policy   policy yes       policy
+	patch-owner-references      policy    policy yes        policy   policy yes       policy
+	patch-status                policy    policy yes        policy   policy policy    policy
+	update-status               policy    policy yes        policy   policy policy    policy
+	delete                      policy    yes    yes        policy   policy yes       yes
+	delete-collection           policy    yes    yes        policy   policy yes       yes
+	`)
+}
+
+func TestPolicyOfTeamMemory(t *testing.T) {
+	everything(t, "policy-teammemory")
+	try(t, "TeamMemory", "policy-teammemory", `
+	                            colleague lead   controller namesake forged collector admin
+	create                      yes       yes    policy     yes      yes    yes       yes
+	create-by-apply             yes       yes    policy     yes      yes    yes       yes
+	create-for-another          yes       yes    policy     yes      yes    yes       yes
+	create-with-finalizer       yes       yes    policy     yes      yes    yes       yes
+	create-with-owner-reference yes       yes    policy     yes      yes    yes       yes
+	update                      yes       yes    yes        yes      yes    yes       yes
+	patch-nothing               yes       yes    yes        yes      yes    yes       yes
+	patch-labels                yes       yes    yes        yes      yes    yes       yes
+	patch-spec                  yes       yes    policy     yes      yes    yes       yes
+	patch-finalizers            yes       yes    yes        yes      yes    yes       yes
+	patch-owner-references      yes       yes    yes        yes      yes    yes       yes
+	patch-status                policy    policy yes        policy   policy policy    policy
+	update-status               policy    policy yes        policy   policy policy    policy
+	delete                      yes       yes    policy     yes      yes    yes       yes
+	delete-collection           yes       yes    policy     yes      yes    yes       yes
+	`)
+}
+
+// real makes a team with the roles of config/rbac as they are, and an editor of
+// the namespace.
+func real(t *testing.T, namespace string) {
+	t.Helper()
+	aggregate(t)
+	team(t, namespace, []string{"ada", "bob"}, []string{"lena"})
+	ref := rbacv1.RoleRef{APIGroup: rbacv1.GroupName, Kind: "ClusterRole", Name: "edit"}
+	subjects := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: "ed"}}
+	if err := bind(t.Context(), admin(t), namespace, "edit", ref, subjects); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// aggregate does what a controller-manager does: it fills the roles view, edit
+// and admin from the roles that carry their labels. The order matters, since
+// each is part of the next.
+func aggregate(t *testing.T) {
+	t.Helper()
+	api := admin(t)
+	for _, name := range []string{"view", "edit", "admin"} {
+		var whole rbacv1.ClusterRole
+		if err := api.Get(t.Context(), client.ObjectKey{Name: name}, &whole); err != nil {
+			t.Fatal(err)
+		}
+		whole.Rules = nil
+		for _, part := range whole.AggregationRule.ClusterRoleSelectors {
+			var roles rbacv1.ClusterRoleList
+			if err := api.List(t.Context(), &roles, client.MatchingLabels(part.MatchLabels)); err != nil {
+				t.Fatal(err)
+			}
+			for _, role := range roles.Items {
+				whole.Rules = append(whole.Rules, role.Rules...)
+			}
+		}
+		if len(whole.Rules) == 0 {
+			t.Fatalf("nothing is aggregated to %s: the test would prove nothing", name)
+		}
+		if err := api.Update(t.Context(), &whole); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func TestRolesOfSession(t *testing.T) {
+	real(t, "roles-session")
+	try(t, "Session", "roles-session", `
+	                            owner  colleague lead   editor outsider controller namesake collector
+	create                      yes    yes       yes    rbac   rbac     rbac       rbac     rbac
+	create-by-apply             yes    yes       rbac   rbac   rbac     rbac       rbac     rbac
+	create-for-another          policy policy    yes    rbac   rbac     rbac       rbac     rbac
+	create-with-finalizer       policy policy    policy rbac   rbac     rbac       rbac     rbac
+	create-with-owner-reference policy policy    policy rbac   rbac     rbac       rbac     rbac
+	update                      yes    policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-nothing               yes    policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-labels                yes    policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-spec                  yes    policy    rbac   rbac   rbac     rbac       rbac     policy
+	patch-finalizers            policy policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-owner-references      policy policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-status                rbac   rbac      rbac   rbac   rbac     yes        rbac     policy
+	update-status               rbac   rbac      rbac   rbac   rbac     yes        rbac     policy
+	delete                      yes    policy    yes    rbac   rbac     rbac       rbac     yes
+	delete-collection           rbac   rbac      rbac   rbac   rbac     rbac       rbac     rbac
+	`)
+}
+
+func TestRolesOfWorkstation(t *testing.T) {
+	real(t, "roles-workstation")
+	try(t, "Workstation", "roles-workstation", `
+	                            owner  colleague lead   editor outsider controller namesake collector
+	create                      yes    yes       rbac   rbac   rbac     rbac       rbac     rbac
+	create-by-apply             yes    yes       rbac   rbac   rbac     rbac       rbac     rbac
+	create-for-another          policy policy    rbac   rbac   rbac     rbac       rbac     rbac
+	create-with-finalizer       policy policy    rbac   rbac   rbac     rbac       rbac     rbac
+	create-with-owner-reference policy policy    rbac   rbac   rbac     rbac       rbac     rbac
+	update                      yes    policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-nothing               yes    policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-labels                yes    policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-spec                  yes    policy    rbac   rbac   rbac     rbac       rbac     policy
+	patch-finalizers            policy policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-owner-references      policy policy    rbac   rbac   rbac     rbac       rbac     yes
+	patch-status                rbac   rbac      rbac   rbac   rbac     yes        rbac     policy
+	update-status               rbac   rbac      rbac   rbac   rbac     yes        rbac     policy
+	delete                      yes    policy    yes    rbac   rbac     rbac       rbac     yes
+	delete-collection           rbac   rbac      rbac   rbac   rbac     rbac       rbac     rbac
+	`)
+}
+
+func TestRolesOfMemoryBlock(t *testing.T) {
+	real(t, "roles-memoryblock")
+	try(t, "MemoryBlock", "roles-memoryblock", `
+	                            colleague lead   editor outsider controller namesake collector
+	create                      rbac      yes    rbac   rbac     yes        rbac     rbac
+	create-by-apply             rbac      yes    rbac   rbac     rbac       rbac     rbac
+	create-for-another          rbac      yes    rbac   rbac     yes        rbac     rbac
+	create-with-finalizer       rbac      policy rbac   rbac     yes        rbac     rbac
+	create-with-owner-reference rbac      policy rbac   rbac     yes        rbac     rbac
+	update                      rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-nothing               rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-labels                rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-spec                  rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-finalizers            rbac      policy rbac   rbac     rbac       rbac     yes
+	patch-owner-references      rbac      policy rbac   rbac     rbac       rbac     yes
+	patch-status                rbac      rbac   rbac   rbac     yes        rbac     policy
+	update-status               rbac      rbac   rbac   rbac     yes        rbac     policy
+	delete                      rbac      yes    rbac   rbac     rbac       rbac     yes
+	delete-collection           rbac      rbac   rbac   rbac     rbac       rbac     rbac
+	`)
+}
+
+func TestRolesOfTeamMemory(t *testing.T) {
+	real(t, "roles-teammemory")
+	try(t, "TeamMemory", "roles-teammemory", `
+	                            colleague lead   editor outsider controller namesake collector
+	create                      rbac      yes    rbac   rbac     rbac       rbac     rbac
+	create-by-apply             rbac      yes    rbac   rbac     rbac       rbac     rbac
+	create-for-another          rbac      yes    rbac   rbac     rbac       rbac     rbac
+	create-with-finalizer       rbac      yes    rbac   rbac     rbac       rbac     rbac
+	create-with-owner-reference rbac      yes    rbac   rbac     rbac       rbac     rbac
+	update                      rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-nothing               rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-labels                rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-spec                  rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-finalizers            rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-owner-references      rbac      yes    rbac   rbac     rbac       rbac     yes
+	patch-status                rbac      rbac   rbac   rbac     yes        rbac     policy
+	update-status               rbac      rbac   rbac   rbac     yes        rbac     policy
+	delete                      rbac      yes    rbac   rbac     rbac       rbac     yes
+	delete-collection           rbac      rbac   rbac   rbac     rbac       rbac     rbac
+	`)
+}
+
+// TestReadingRights: a team reads its own namespace, the controller reads all,
+// and nobody else reads anything.
+func TestReadingRights(t *testing.T) {
+	real(t, "reading")
+	want := map[string]string{
+		"owner": "yes", "colleague": "yes", "lead": "yes", "editor": "rbac", "outsider": "rbac",
+		"controller": "yes", "namesake": "rbac", "collector": "yes", "admin": "yes",
+		"forged": "yes", // RBAC binds a ServiceAccount by its user name alone; the policies do not
+	}
+	for actor, config := range actors(t) {
+		api, err := cluster.Client(config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for kind := range kinds {
+			var list unstructured.UnstructuredList
+			list.SetGroupVersionKind(v1alpha1.GroupVersion.WithKind(kind + "List"))
+			if got := outcome(kind, api.List(t.Context(), &list, client.InNamespace("reading"))); got != want[actor] {
+				t.Errorf("%s lists %s: got %s, want %s", actor, kind, got, want[actor])
+			}
+		}
+	}
+}
+
+// TestTerminatingNamespace: a namespace that is deleted must be able to end,
+// whoever cleans it up, and is no back door into others' specs.
+func TestTerminatingNamespace(t *testing.T) {
+	everything(t, "terminating")
+	for kind, k := range kinds {
+		live := k.make("terminating", "ada")
+		creator := clientOf(t, "ada")
+		if kind == "MemoryBlock" || kind == "TeamMemory" {
+			creator = admin(t)
+		}
+		if err := creator.Create(t.Context(), live); err != nil {
+			t.Fatal(err)
+		}
+		if err := controller(t).Patch(t.Context(), live, merge(`{"metadata":{"finalizers":["example.com/keep"]}}`)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	space := &unstructured.Unstructured{}
+	space.SetAPIVersion("v1")
+	space.SetKind("Namespace")
+	space.SetName("terminating")
+	if err := admin(t).Delete(t.Context(), space); err != nil {
+		t.Fatal(err)
+	}
+
+	bob := clientOf(t, "bob")
+	for kind, k := range kinds {
+		live := k.make("terminating", "ada")
+		eventually(t, kind+": delete by a colleague", "yes", func() string {
+			return outcome(kind, bob.Delete(t.Context(), live.DeepCopy(), client.DryRunAll))
+		})
+		if kind == "Session" || kind == "Workstation" {
+			if got := outcome(kind, bob.Patch(t.Context(), live.DeepCopy(), merge(k.spec), client.DryRunAll)); got != "policy" {
+				t.Errorf("%s: a colleague's change of the spec: got %s, want policy", kind, got)
+			}
+		}
+		if got := outcome(kind, bob.Status().Patch(t.Context(), live.DeepCopy(), merge(k.status), client.DryRunAll)); got != "policy" {
+			t.Errorf("%s: a colleague's change of the status: got %s, want policy", kind, got)
+		}
+		if err := bob.Delete(t.Context(), live.DeepCopy()); err != nil {
+			t.Errorf("%s: delete: %v", kind, err)
+		}
+		if err := bob.Patch(t.Context(), live.DeepCopy(), merge(`{"metadata":{"finalizers":null}}`)); err != nil {
+			t.Errorf("%s: remove the finalizer: %v", kind, err)
+		}
+		if err := bob.Get(t.Context(), client.ObjectKeyFromObject(live), live); !apierrors.IsNotFound(err) {
+			t.Errorf("%s: got %v, want it gone", kind, err)
+		}
+	}
+}
+
+// eventually waits for what the API server learns by a watch of its own.
+func eventually(t *testing.T, what, want string, got func() string) {
+	t.Helper()
+	last := ""
+	err := wait.PollUntilContextTimeout(t.Context(), pollEvery, 10*time.Second, true, func(context.Context) (bool, error) {
+		last = got()
+		return last == want, nil
+	})
+	if err != nil {
+		t.Errorf("%s: got %s, want %s", what, last, want)
+	}
+}
+
+// TestForegroundDeletion: the garbage collector ends a foreground deletion by
+// removing a finalizer, which a policy must not stop.
+func TestForegroundDeletion(t *testing.T) {
+	real(t, "foreground")
+	ada := clientOf(t, "ada")
+	live := session("foreground", "ada")
+	if err := ada.Create(t.Context(), live); err != nil {
+		t.Fatal(err)
+	}
+	if err := ada.Delete(t.Context(), live, client.PropagationPolicy(metav1.DeletePropagationForeground)); err != nil {
+		t.Fatal(err)
+	}
+	if err := ada.Get(t.Context(), client.ObjectKeyFromObject(live), live); err != nil || len(live.GetFinalizers()) != 1 {
+		t.Fatalf("after the delete: %v, finalizers %v; want one", err, live.GetFinalizers())
+	}
+	collector := clientOf(t, "system:serviceaccount:kube-system:generic-garbage-collector")
+	if err := collector.Patch(t.Context(), live, merge(`{"metadata":{"finalizers":null}}`)); err != nil {
+		t.Errorf("the garbage collector removes the finalizer: %v", err)
+	}
+	if err := ada.Get(t.Context(), client.ObjectKeyFromObject(live), live); !apierrors.IsNotFound(err) {
+		t.Errorf("got %v, want it gone", err)
+	}
+}
+
+// TestSamples: what config/samples shows is accepted.
+func TestSamples(t *testing.T) {
+	objects, err := Manifests(filepath.Join(tools.Root(), "config", "samples"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	team(t, "alpha", []string{"ada@example.com"}, []string{"lena@example.com"})
+	for _, o := range objects {
+		user := "ada@example.com"
+		switch o.GetKind() {
+		case "Session", "Workstation":
+		case "TeamMemory":
+			user = "lena@example.com"
+		default:
+			user = ""
+		}
+		api := admin(t)
+		if user != "" {
+			api = clientOf(t, user)
+		}
+		if err := api.Apply(t.Context(), client.ApplyConfigurationFromUnstructured(o), client.FieldOwner("sample"), client.ForceOwnership, client.DryRunAll); err != nil {
+			t.Errorf("%s %s: %v", o.GetKind(), o.GetName(), err)
+		}
+		if o.GetKind() == "Session" {
+			id, _, _ := unstructured.NestedString(o.Object, "spec", "sessionID")
+			owner, _, _ := unstructured.NestedString(o.Object, "spec", "owner")
+			if want := v1alpha1.SessionName(id, owner); o.GetName() != want {
+				t.Errorf("name of the sample Session: got %s, want %s", o.GetName(), want)
+			}
+		}
+	}
+}
