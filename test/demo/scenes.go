@@ -1,0 +1,232 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/test/replay"
+	"github.com/undersong-dev/undersong/test/stack"
+)
+
+// The two projects. The team's memory hears everything below lighthouse.
+const (
+	lantern = "https://git.example.com/lighthouse/lantern.git"
+	beacon  = "git@git.example.com:lighthouse/beacon.git"
+)
+
+// convention is what the first session teaches.
+const convention = "tide tables are stored in GMT, never in local time."
+
+// demo is what the stages share.
+type demo struct {
+	out   io.Writer
+	stack *stack.Stack
+	team  *stack.Team
+
+	ada, bob *stack.Workstation
+	// sessions that were played, in order.
+	sessions []*replay.Session
+	// said are the words that must be in the conversations, each once.
+	said []string
+	// token and password are credentials that must be nowhere.
+	token, password string
+	// shown is the whisper as the hook gave it to the model.
+	shown string
+	asked *replay.Session
+}
+
+func (d *demo) line(format string, args ...any) {
+	_, _ = fmt.Fprintf(d.out, format+"\n", args...) // output is for people
+}
+
+func (d *demo) head(format string, args ...any) { d.line("\n== "+format, args...) }
+
+func (d *demo) makeTeam(ctx context.Context) (err error) {
+	d.line("  making the team lighthouse: ada and bob may record, grace leads")
+	d.team, err = d.stack.Team(ctx, stack.TeamOptions{
+		Namespace: "lighthouse", Members: []string{"ada", "bob"}, Leads: []string{"grace"},
+		Include: []string{"git.example.com/lighthouse/**"},
+	})
+	return err
+}
+
+func (d *demo) startController(ctx context.Context) error {
+	d.line("  starting the controller with its own ServiceAccount")
+	_, err := d.stack.StartController(ctx)
+	return err
+}
+
+func (d *demo) initWorkstations(ctx context.Context) error {
+	for _, w := range []struct {
+		user, name string
+		at         **stack.Workstation
+	}{{"ada", "adas-desk", &d.ada}, {"bob", "bobs-laptop", &d.bob}} {
+		d.line("  undersong init on %s", w.name)
+		made, err := d.stack.Workstation(d.team, w.user, w.name)
+		if err != nil {
+			return err
+		}
+		if err := made.Init(ctx); err != nil {
+			return err
+		}
+		*w.at = made
+	}
+	return nil
+}
+
+// play begins a session of a developer in a project.
+func (d *demo) session(ctx context.Context, w *stack.Workstation, project, remote string) (*replay.Session, error) {
+	cwd, err := w.Project(project, remote)
+	if err != nil {
+		return nil, err
+	}
+	s := replay.New(w, w.ClaudeDir(), cwd, uuid.NewString())
+	d.sessions = append(d.sessions, s)
+	_, err = s.Start(ctx, "startup")
+	return s, err
+}
+
+// turn is one prompt and its answer.
+func (d *demo) turn(ctx context.Context, s *replay.Session, prompt, answer string) (replay.Output, error) {
+	d.line("  > %s", prompt)
+	out, err := s.Prompt(ctx, prompt)
+	if err != nil {
+		return out, err
+	}
+	d.said = append(d.said, prompt, answer)
+	return out, s.Answer(ctx, answer)
+}
+
+func (d *demo) firstSession(ctx context.Context) error {
+	d.head("ada works on lantern: three turns, one tool call that prints credentials, one subagent")
+	// Made here, so that no scanner of this repository takes them for real.
+	d.token = "ghp_" + strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "")[:36]
+	d.password = "tide-" + uuid.NewString()[:13]
+	s, err := d.session(ctx, d.ada, "lantern", lantern)
+	if err != nil {
+		return err
+	}
+	if _, err := d.turn(ctx, s, "Why does the harbour table stop in May?", "The import skipped the file for June; its name had a blank in it."); err != nil {
+		return err
+	}
+	if _, err := s.Prompt(ctx, "Print the environment file, my token is "+d.token+" if you need it."); err != nil {
+		return err
+	}
+	d.line("  > Print the environment file, my token is (a token) if you need it.")
+	if _, err := s.Tool(ctx, "Bash", map[string]any{"command": "cat .env"}, "DB=postgres://lantern:"+d.password+"@db.example.com/lantern\nLANTERN_KEY="+d.token+"\n"); err != nil {
+		return err
+	}
+	if err := s.Answer(ctx, "It holds a key and the address of a database."); err != nil {
+		return err
+	}
+	if err := s.Subagent(ctx, "a1b2c3d4e5f600001", "List the callers of parseTide.", "There are two: the importer and the table writer."); err != nil {
+		return err
+	}
+	if _, err := d.turn(ctx, s, "Note for the team: "+convention, "Understood, I will keep to GMT."); err != nil {
+		return err
+	}
+	return errors.Join(s.Title("Harbour table import"), s.End(ctx))
+}
+
+func (d *demo) secondSession(ctx context.Context) error {
+	d.head("bob works on lantern")
+	s, err := d.session(ctx, d.bob, "lantern", lantern)
+	if err != nil {
+		return err
+	}
+	d.asked = s
+	_, err = d.turn(ctx, s, "Should the tide tables be converted to local time before they are stored?", "I would convert them when they are read.")
+	return errors.Join(err, s.Title("Time zone of tide tables"))
+}
+
+func (d *demo) otherProject(ctx context.Context) error {
+	d.head("ada works on beacon, another project: it has a memory of its own")
+	s, err := d.session(ctx, d.ada, "beacon", beacon)
+	if err != nil {
+		return err
+	}
+	_, err = d.turn(ctx, s, "Are tables stored in local time here?", "Yes, by the lamp's own clock.")
+	return errors.Join(err, s.Title("Clock of the lamp"))
+}
+
+// processed waits until the controller has caught up with every session.
+func (d *demo) processed(ctx context.Context) error {
+	return stack.Eventually(ctx, processedWithin, func() error {
+		sessions, err := d.team.Sessions(ctx)
+		if err != nil {
+			return err
+		}
+		if len(sessions) != len(d.sessions) {
+			return fmt.Errorf("%d of %d sessions are recorded; undersong status on the workstation says why", len(sessions), len(d.sessions))
+		}
+		for i := range sessions {
+			if s := &sessions[i]; !stack.CaughtUp(s) || !d.uploaded(s) {
+				return fmt.Errorf("session %s: %d of %d lines are processed: %s", s.Name, s.Status.Lines, s.Spec.Lines, ready(s))
+			}
+		}
+		return nil
+	})
+}
+
+// uploaded reports whether all that was played of a session is in the cluster.
+func (d *demo) uploaded(s *v1alpha1.Session) bool {
+	for _, p := range d.sessions {
+		if p.ID == s.Spec.SessionID {
+			return s.Spec.Lines >= p.Lines()
+		}
+	}
+	return false
+}
+
+func ready(s *v1alpha1.Session) string {
+	for _, c := range s.Status.Conditions {
+		if c.Type == v1alpha1.ReadyCondition {
+			return fmt.Sprintf("%s %s: %s", c.Status, c.Reason, c.Message)
+		}
+	}
+	return "not looked at yet"
+}
+
+// whisper plays bob's next prompts: the first is given what the memory knows,
+// once, the second nothing.
+func (d *demo) whisper(ctx context.Context) error {
+	d.head("bob's next prompt is given what ada's session taught")
+	var out replay.Output
+	// The whisper travels on its own: status, the daemon's watch, its inbox.
+	err := stack.Eventually(ctx, 30*time.Second, func() error {
+		text, err := d.bob.Run(ctx, "status", "--json")
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(text, `"whispersWaiting": 1`) {
+			return errors.New("the whisper has not reached the workstation")
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if out, err = d.turn(ctx, d.asked, "Then how do I show them to a skipper?", "Convert them in the view."); err != nil {
+		return err
+	}
+	d.shown = out.Context
+	d.line("\n  the hook printed:\n    %s", out.Raw)
+	if !strings.Contains(out.Context, convention) {
+		return fmt.Errorf("the hook gave the model %q", out.Context)
+	}
+	if out, err = d.turn(ctx, d.asked, "And where is the view?", "In the folder views."); err != nil {
+		return err
+	}
+	if out.Context != "" {
+		return fmt.Errorf("the whisper was shown twice: %q", out.Context)
+	}
+	d.line("  and at the prompt after that: nothing")
+	return nil
+}
