@@ -40,7 +40,8 @@ type Client interface {
 	// Send gives the inputs to the conversation as one turn and blocks until
 	// the turn is over. It never sends twice. Ask errors.Is for
 	// ErrOutcomeUnknown before any other error: then, and only then, the turn
-	// may have run or may still run, and Lookup tells.
+	// may have run or may still run, and Lookup tells. Such an error can be a
+	// *RetryError besides, and says when to look.
 	//
 	// With ErrTurnFailed the Turn is filled as far as it got. Where
 	// Capabilities.ReplayByClientID is true, sending an id again that failed
@@ -82,13 +83,18 @@ type Ref struct{ AgentID, ConversationID string }
 
 // Input is one user message.
 type Input struct {
-	// ClientID is our name of this attempt, 1 to 128 printable ASCII
-	// characters, unique in the conversation. The server stores it beside the
-	// message.
+	// ClientID is our name of this attempt: 1 to 128 of the letters, digits
+	// and -_.:/ , the same never for anything else at this server, in any
+	// conversation. The server stores it beside the message, and one that it
+	// has seen for another conversation brings that one's answer.
 	ClientID string
-	// Text of the message, valid UTF-8, not empty.
+	// Text of the message, valid UTF-8, not empty, at most MaxText bytes.
 	Text string
 }
+
+// MaxText bounds Input.Text. It protects the process; a model's context ends
+// far earlier.
+const MaxText = 8 << 20
 
 // DefaultTurnTimeout is how long a turn may take where SendOptions says
 // nothing. Letta's own stream ends after 30 minutes.
