@@ -1,0 +1,600 @@
+package redact
+
+import (
+	"bytes"
+	"math"
+	"strings"
+)
+
+// Assignments: a name that says secret, a sign, and a value. Names are told by
+// their words, values by how they are written down: the same letters are a
+// secret in an .env file and a variable in source code.
+
+const assignmentRule = "assignment"
+
+// assignmentWords are what a name must hold to be looked at.
+var assignmentWords = []string{
+	"pass", "pwd", "secret", "token", "key", "credential", "_auth",
+}
+
+// class says what a name promises.
+type class int
+
+const (
+	plainName  class = iota // nothing
+	weakName                // …_KEY: a secret if the value looks like one
+	keyName                 // a token or key: no ordinary word
+	passName                // a password: any word may be one
+	headerName              // an HTTP header with a scheme
+)
+
+// Words of names. A name is judged by its last words: a tokenURL is no token.
+var (
+	passWords = map[string]bool{
+		"password": true, "passwd": true, "passphrase": true, "pwd": true, "pass": true, "passcode": true, "passwort": true,
+	}
+	keyWords = map[string]bool{
+		"secret": true, "token": true, "apikey": true, "credential": true, "credentials": true, "auth": true,
+		"secretkey": true, "accesskey": true, "privatekey": true, "authkey": true, "accountkey": true, "sharedkey": true,
+	}
+	// A key of these is a secret; a cache key is not.
+	keyOf = map[string]bool{
+		"api": true, "access": true, "secret": true, "private": true, "auth": true, "encryption": true, "signing": true,
+		"master": true, "account": true, "service": true, "session": true, "shared": true, "ssh": true, "deploy": true,
+		"webhook": true, "license": true, "app": true, "application": true, "client": true, "consumer": true,
+		"subscription": true, "hmac": true, "jwt": true, "aes": true, "storage": true,
+	}
+	// Words behind the one that counts which do not change what it is.
+	afterName = map[string]bool{
+		"value": true, "val": true, "str": true, "string": true, "b64": true, "base64": true, "raw": true, "plain": true,
+		"plaintext": true, "encoded": true, "text": true, "prod": true, "production": true, "dev": true, "development": true,
+		"staging": true, "test": true, "live": true, "default": true, "current": true, "old": true, "new": true,
+	}
+	// A name with one of these behind speaks of a secret without being one.
+	aboutName = map[string]bool{
+		"name": true, "id": true, "ids": true, "url": true, "uri": true, "path": true, "file": true, "filename": true, "dir": true, "type": true,
+		"length": true, "len": true, "size": true, "count": true, "limit": true, "max": true, "min": true, "ttl": true, "expiry": true,
+		"expires": true, "expiration": true, "age": true, "ref": true, "policy": true, "hash": true, "algorithm": true, "alg": true,
+		"issuer": true, "enabled": true, "required": true, "header": true, "field": true, "endpoint": true, "host": true, "port": true,
+		"region": true, "version": true, "user": true, "username": true, "email": true, "label": true, "index": true, "prefix": true,
+		"suffix": true, "format": true, "manager": true, "store": true, "provider": true, "class": true, "kind": true, "status": true,
+		"s": true, "usage": true, "budget": true, "cost": true, "code": true, "board": true, "frame": true, "word": true, "words": true,
+		"space": true, "namespace": true, "set": true, "map": true, "list": true, "by": true, "at": true, "in": true, "on": true,
+		"rotation": true, "rule": true, "rules": true, "checksum": true, "fingerprint": true, "mode": true, "scope": true, "scopes": true,
+	}
+	// A key of these is nobody's secret.
+	openKey = map[string]bool{
+		"public": true, "pub": true, "primary": true, "foreign": true, "cache": true, "sort": true, "partition": true, "unique": true,
+		"hot": true, "shortcut": true, "idempotency": true, "object": true, "row": true, "map": true, "dict": true, "group": true,
+		"publishable": true, "site": true, "translation": true, "i18n": true, "lookup": true, "registry": true, "event": true, "hash": true, "range": true,
+	}
+)
+
+// classify judges a name. Where the name's words end with the one that counts,
+// or with that and words that change nothing, it is strong.
+func classify(name []byte) class {
+	words := nameWords(name)
+	for len(words) > 1 && (afterName[words[len(words)-1]] || isDigits(words[len(words)-1])) {
+		words = words[:len(words)-1]
+	}
+	if len(words) == 0 {
+		return plainName
+	}
+	last := strings.TrimRight(words[len(words)-1], "0123456789")
+	before := ""
+	if len(words) > 1 {
+		before = words[len(words)-2]
+	}
+	switch {
+	case passWords[last] || hasAnySuffix(last, "password", "passwd", "passphrase"):
+		if last == "pass" && before == "" && !isUpper(name) {
+			return plainName // the verb
+		}
+		return passName
+	case last == "auth":
+		if bytes.HasPrefix(name, []byte("_auth")) {
+			return keyName
+		}
+		return plainName
+	case last == "authorization":
+		return headerName
+	case keyWords[last] || hasAnySuffix(last, "secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "accountkey"):
+		return keyName
+	case last == "key" && keyOf[before]:
+		return keyName
+	case last == "key" && before != "" && !openKey[before] && isUpper(name):
+		return weakName
+	}
+	// The word stands further ahead: GITHUB_TOKEN_CI is one, TOKEN_URL is not.
+	if !isUpper(name) {
+		return plainName
+	}
+	for i := len(words) - 2; i >= 0; i-- {
+		if passWords[words[i]] || keyWords[words[i]] {
+			for _, w := range words[i+1:] {
+				if aboutName[w] {
+					return plainName
+				}
+			}
+			return weakName
+		}
+	}
+	return plainName
+}
+
+// nameWords splits a name at signs and at changes of case, in lower case.
+func nameWords(name []byte) []string {
+	var words []string
+	from := 0
+	cut := func(to int) {
+		if to > from {
+			words = append(words, strings.ToLower(string(name[from:to])))
+		}
+	}
+	for i, c := range name {
+		switch {
+		case !alnum[c]:
+			cut(i)
+			from = i + 1
+		case i > from && upper[c] && (lower[name[i-1]] || i+1 < len(name) && lower[name[i+1]]):
+			cut(i)
+			from = i
+		}
+	}
+	cut(len(name))
+	return words
+}
+
+func hasAnySuffix(s string, suffixes ...string) bool {
+	for _, suffix := range suffixes {
+		if strings.HasSuffix(s, suffix) {
+			return true
+		}
+	}
+	return false
+}
+
+func isUpper(name []byte) bool { return count(name, lower) == 0 }
+
+func isDigits(s string) bool { return s != "" && strings.Trim(s, "0123456789") == "" }
+
+// writing says how a value is written down.
+type writing int
+
+const (
+	bare    writing = iota // among other words: prose, or source code
+	lined                  // name: value, and nothing else on the line
+	alone                  // NAME=value without blanks, --name value, <name>value
+	env                    // NAME=value at the start of a line
+	quoted                 // between quotes, or a value of JSON
+	phrased                // the password is …
+)
+
+// Bounds of what is looked at before it is known to be a secret.
+const (
+	maxName  = 64
+	maxValue = 512
+)
+
+// matchAssignment takes the value of a name that says secret.
+func matchAssignment(text []byte, at, end int) (int, int, int) {
+	from, to := at, end
+	for from > 0 && at-from < maxName && wordDot[text[from-1]] {
+		from--
+	}
+	for to < len(text) && to-end < maxName && wordDot[text[to]] {
+		to++
+	}
+	if at-from == maxName || to-end == maxName {
+		return none, 0, to // no name
+	}
+	name := bytes.TrimRight(text[from:to], ".-")
+	if len(name) == 0 || from >= len(marker) && string(text[from-len(marker):from]) == marker {
+		return none, 0, to
+	}
+	stop := from + len(name)
+	if stop < len(text) && text[stop] == '.' {
+		return none, 0, to // the end of a sentence
+	}
+	value, how := assigned(text, from, stop, name)
+	if value < 0 {
+		return none, 0, to
+	}
+	kind := classify(bytes.TrimLeft(name, "-."))
+	if kind == plainName || how == phrased && kind == weakName {
+		return none, 0, to
+	}
+	first, last, how := valueOf(text, value, how)
+	if !isSecret(text[first:last], kind, how, name) {
+		return none, 0, to
+	}
+	if last-first == maxValue {
+		last = first + valueRun(text[first:], stops(how))
+	}
+	return first, last, max(to, last)
+}
+
+// assigned returns where the value of a name text[from:to] begins, < 0 if
+// nothing is assigned to it.
+func assigned(text []byte, from, to int, name []byte) (int, writing) {
+	i := closers(text, to)
+	signed := blanks(text, i)
+	if signed == len(text) {
+		return none, bare
+	}
+	rest := text[signed:]
+	switch c := rest[0]; {
+	case c == '=' || c == ':':
+		size := 1
+		for size < len(rest) && size < 3 && bytes.IndexByte([]byte("=>:"), rest[size]) >= 0 {
+			size++
+		}
+		value := blanks(text, signed+size)
+		return value, lineForm(text, from, i, signed, signed+size, value, c)
+	case c == '!' && len(rest) > 1 && rest[1] == '=':
+		return blanks(text, signed+run(rest, 1, equalSigns)), bare
+	case c == '>' && from > 0 && text[from-1] == '<' && i == signed: // an element
+		return signed + 1, alone
+	case signed > to && bytes.HasPrefix(name, []byte("--")): // a flag
+		return signed, alone
+	case signed > to && (c == '\'' || c == '"') && i == to && passWords[strings.ToLower(string(name))]: // SQL
+		return signed, quoted
+	}
+	return phrase(text, signed, signed > to)
+}
+
+var equalSigns = newSet("==", "")
+
+// lineForm tells assignments of configuration from those of source code.
+func lineForm(text []byte, from, closed, signed, after, value int, sign byte) writing {
+	begin := from
+	for begin > 0 && (text[begin-1] == ' ' || text[begin-1] == '\t' || text[begin-1] == '-' || text[begin-1] == '"' || text[begin-1] == '\'') {
+		begin--
+	}
+	startsLine := begin == 0 || text[begin-1] == '\n' || begin >= 2 && text[begin-1] == 'n' && text[begin-2] == '\\'
+	if sign == '=' && closed == signed && after == value && after == signed+1 {
+		// No blanks: shells, queries, connection strings.
+		if begin == from && startsLine {
+			return env
+		}
+		return alone
+	}
+	if startsLine && sign == ':' {
+		line := text[value:min(len(text), value+maxValue)]
+		for _, end := range []string{"\n", `\n`, `\r`} {
+			line, _, _ = bytes.Cut(line, []byte(end))
+		}
+		if line = bytes.TrimRight(line, " \t\r"); bytes.IndexAny(line, " \t(){}[];,") < 0 {
+			return lined
+		}
+	}
+	return bare
+}
+
+// phrase finds the value in "the password is …" and "the password for it is …",
+// behind blanks.
+func phrase(text []byte, i int, apart bool) (int, writing) {
+	if !apart {
+		return none, bare
+	}
+	line := text[i:min(len(text), i+64)]
+	if n := bytes.IndexAny(line, "\n.;"); n >= 0 {
+		line = line[:n+1]
+	}
+	at := 0
+	if bytes.HasPrefix(line, []byte("for ")) || bytes.HasPrefix(line, []byte("of ")) || bytes.HasPrefix(line, []byte("to ")) {
+		n := bytes.Index(line, []byte(" is "))
+		if n < 0 {
+			return none, bare
+		}
+		at = n + 1
+	}
+	for _, verb := range []string{"is ", "is: ", "was ", "will be ", "should be ", "ist "} {
+		if bytes.HasPrefix(line[at:], []byte(verb)) {
+			i = blanks(text, i+at+len(verb))
+			for _, filler := range []string{"now ", "currently ", "still ", "just "} {
+				if bytes.HasPrefix(text[i:], []byte(filler)) {
+					i += len(filler)
+				}
+			}
+			return i, phrased
+		}
+	}
+	return none, bare
+}
+
+// valueOf returns where the value at text[i] begins and ends, and how it is
+// written if its own form says more. A value that is not quoted ends after
+// maxValue bytes at the latest.
+func valueOf(text []byte, i int, how writing) (int, int, writing) {
+	// b"…", r'…' and the like.
+	if i+1 < len(text) && bytes.IndexByte([]byte("brfu@"), text[i]|0x20) >= 0 && (text[i+1] == '"' || text[i+1] == '\'') {
+		i++
+	}
+	first := openers(text, i)
+	if first > i && text[first-1] != '\\' {
+		if how != phrased || text[first-1] != '`' {
+			how = quoted
+		}
+		return first, closing(text, first, first-1 > i && text[first-2] == '\\'), how
+	}
+	last := first + valueRun(text[first:min(len(text), first+maxValue)], stops(how))
+	trim := ""
+	switch how {
+	case bare, phrased:
+		trim = ".,;:!?)]"
+	case alone, lined, env:
+		trim = ",;)]}"
+	case quoted:
+	}
+	for last > first && strings.IndexByte(trim, text[last-1]) >= 0 {
+		last--
+	}
+	return first, last, how
+}
+
+// closing returns the end of a value whose opening quote is text[first-1]:
+// before the same quote, or at the end of the line. Where the quote is escaped,
+// in text that was encoded twice, an escaped one closes it.
+func closing(text []byte, first int, escaped bool) int {
+	quote := text[first-1]
+	for i := first; i < len(text); i++ {
+		switch c := text[i]; {
+		case c == '\n', c == quote && !escaped:
+			return i
+		case c == '\\':
+			n := i
+			for n < len(text) && text[n] == '\\' {
+				n++
+			}
+			if escaped && n < len(text) && text[n] == quote {
+				return i
+			}
+			if (n-i)%2 == 0 {
+				n-- // a backslash that is itself escaped
+			}
+			i = n
+		}
+	}
+	return len(text)
+}
+
+// stops are the bytes that end a value which is not quoted.
+func stops(how writing) string {
+	switch how {
+	case env:
+		return " \t\r\n"
+	case alone:
+		return " \t\r\n\"'`<>&"
+	case bare:
+		return " \t\r\n\"'`,;<>&|)}]("
+	case lined, quoted, phrased:
+	}
+	return " \t\r\n\"'`,;<>"
+}
+
+func valueRun(text []byte, stops string) int {
+	i := 0
+	for i < len(text) && strings.IndexByte(stops, text[i]) < 0 {
+		if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("nrt\"'", text[i+1]) >= 0 {
+			break // encoded twice
+		}
+		i++
+	}
+	return i
+}
+
+// isSecret judges a value.
+func isSecret(v []byte, kind class, how writing, name []byte) bool {
+	if len(v) < 6 || isReference(v) || isCommon(v) {
+		return false
+	}
+	spaces := bytes.IndexByte(v, ' ') >= 0
+	code := bytes.IndexAny(v, "(){}[]") >= 0
+	digits := count(v, digit)
+	switch kind {
+	case plainName:
+		return false
+	case headerName:
+		from, _ := credentials(v, 0)
+		return from >= 0
+	case weakName:
+		return !spaces && !code && (how == alone || how == env || how == quoted) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
+	case passName:
+		switch how {
+		case quoted, alone, env:
+			return !isPath(v) && (!spaces || how == quoted && isPassphrase(v)) && !isExpression(v, how)
+		case lined:
+			return !isPath(v) && !spaces && !isExpression(v, how) && (digits > 0 || !sayName(v, name))
+		case phrased:
+			return isNoWord(v) || endsSentence(v)
+		case bare:
+			return !code && !isPath(v) && isNoWord(v) && !sayName(v, name)
+		}
+	case keyName:
+		if spaces || isPath(v) || digits == len(v) && len(v) < 20 || isDigest(v) || isVersion(v) {
+			return false
+		}
+		switch how {
+		case quoted, alone, env:
+			if isExpression(v, how) {
+				return false
+			}
+			if digits > 0 || mixed(v) {
+				return !sayName(v, name) || len(v) >= 20
+			}
+			return len(v) >= 16 && !sayName(v, name) && bytes.IndexAny(v, "-_. ") < 0
+		case lined:
+			return !isExpression(v, how) && digits > 0 && count(v, alnum) > digits && (!sayName(v, name) || len(v) >= 20)
+		case phrased, bare:
+			return !code && isNoWord(v) && mixed(v) && len(v) >= 8 && !sayName(v, name)
+		}
+	}
+	return false
+}
+
+// isReference reports whether a value names another place, or is a placeholder,
+// ours included.
+func isReference(v []byte) bool {
+	switch {
+	case len(v) == 0:
+		return true
+	case v[0] == '[' && (bytes.HasPrefix(v, []byte(marker)) || bytes.HasSuffix(v, []byte("withheld")) || bytes.HasSuffix(v, []byte("withheld]"))):
+		return true
+	case v[0] == '$' && len(v) > 1:
+		return v[1] == '{' || v[1] == '(' || run(v, 1, underscore) == len(v)
+	case v[0] == '%' && v[len(v)-1] == '%', v[0] == '<' && v[len(v)-1] == '>':
+		return true
+	case bytes.HasPrefix(v, []byte("{{")), bytes.HasPrefix(v, []byte("#{")), bytes.HasPrefix(v, []byte("%(")), bytes.HasPrefix(v, []byte("{")) && bytes.HasSuffix(v, []byte("}")):
+		return true
+	}
+	return bytes.Count(v, v[:1]) == len(v) // ******, xxxxxx
+}
+
+// common are values that are no secrets whatever their name is, in lower case
+// and without signs.
+var common = newWords(`
+	string str bytes byte text number integer int float boolean bool true false null none nil undefined object array any unknown
+	void const static public private protected readonly optional required default example sample placeholder changeme changeit
+	redacted hidden masked removed omitted withheld secret secrets password passwords passwd token tokens apikey credential credentials
+	yourpassword yoursecret yourtoken yourapikey yourkey yourapikeyhere yourtokenhere yoursecrethere yourpasswordhere insertyourkeyhere
+	mypassword mysecret mytoken enter input value values empty missing invalid incorrect correct wrong expired expires valid needed
+	stored rotated revoked encrypted hashed hidden shown printed logged leaked exposed changed reset updated deleted generated issued
+	created refreshed cached used unused supported unsupported disabled enabled inherit bearer basic digest oauth oauth2 string[]
+	please should cannot always longer shorter stronger weaker weakest strongest different another something nothing anything
+	prompt getpass environ environment process config settings variable parameter argument option header cookie field column
+	located defined provided specified available optional obvious important visible public written always strong simple short
+	loaded hardcoded passed protected compared checked verified matched accepted rejected denied unset undefined tested
+`)
+
+func newWords(text string) map[string]bool {
+	words := map[string]bool{}
+	for _, w := range strings.Fields(text) {
+		words[w] = true
+	}
+	return words
+}
+
+// isCommon reports whether a value is an ordinary word of its kind of text.
+func isCommon(v []byte) bool {
+	if len(v) > 32 {
+		return false
+	}
+	w := strings.Map(func(r rune) rune {
+		if r == '-' || r == '_' || r == ' ' || r == '.' || r == ':' || r == ',' {
+			return -1
+		}
+		return r
+	}, strings.ToLower(string(v)))
+	return common[w]
+}
+
+// isNoWord reports whether a value that stands among words is none itself.
+func isNoWord(v []byte) bool {
+	if count(v, alnum) == 0 {
+		return false
+	}
+	if count(v, digit) > 0 {
+		return count(v, digit) < len(v) || len(v) >= 6
+	}
+	// A sign inside, other than those of words and of source code.
+	return bytes.IndexAny(v[:len(v)-1], "!#$%^*+=~?|@") > 0
+}
+
+// endsSentence reports whether a word at the end of a phrase could be what the
+// phrase gives away. Participles and the like cannot.
+func endsSentence(v []byte) bool {
+	return count(v, lower) == len(v) && len(v) >= 8 && !hasAnySuffix(string(v), "ed", "ing", "ly", "able", "ible", "ent", "ant", "ful", "ous", "er", "est", "ive", "al") ||
+		count(v, upper) > 0 && count(v, lower) > 0 && count(v[1:], upper) > 0
+}
+
+// isExpression reports whether a value is a piece of source code or of a
+// template rather than text. Text in quotes is not.
+func isExpression(v []byte, how writing) bool {
+	if how == quoted {
+		return bytes.Contains(v, []byte("${")) || bytes.Contains(v, []byte("{{"))
+	}
+	if bytes.IndexByte(v, '(') > 0 && (v[len(v)-1] == ')' || bytes.Contains(v, []byte("()"))) {
+		return true
+	}
+	for _, prefix := range []string{"process.env", "os.environ", "os.getenv", "env.", "secrets.", "vars.", "var.", "local.", "config.", "settings.", "self.", "this.", "req.", "request.", "ctx.", "args.", "opts.", "options.", "params.", "import."} {
+		if bytes.HasPrefix(v, []byte(prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isPassphrase reports whether words in quotes may be a password rather than a
+// sentence about one.
+func isPassphrase(v []byte) bool {
+	return len(v) <= 64 && bytes.IndexAny(v, ".,:;?") < 0 && isNoWord(v)
+}
+
+// sayName reports whether a value speaks of what its name says: it is a name
+// itself, such as that of a Kubernetes Secret.
+func sayName(v, name []byte) bool {
+	if count(v, wordDot) < len(v) {
+		return false
+	}
+	lowered := bytes.ToLower(v)
+	for _, w := range []string{"password", "passwd", "secret", "token", "credential", "apikey", "api-key", "api_key", "-key", "_key"} {
+		if bytes.Contains(lowered, []byte(w)) {
+			return true
+		}
+	}
+	return len(name) > 0 && bytes.Contains(lowered, bytes.ToLower(name))
+}
+
+// isPath reports whether a value is a path or an address.
+func isPath(v []byte) bool {
+	for _, prefix := range []string{"./", "../", "~/", "file:", "http://", "https://", "arn:", "c:\\", "C:\\", "vault:", "op://", "sm://", "ssm:"} {
+		if bytes.HasPrefix(v, []byte(prefix)) {
+			return true
+		}
+	}
+	if v[0] != '/' {
+		return false
+	}
+	parts := bytes.Split(v[1:], []byte("/"))
+	words := 0
+	for _, p := range parts {
+		if count(p, digit) == 0 && bytes.IndexAny(p, "+=") < 0 && len(p) < 24 && bytes.Equal(p, bytes.ToLower(p)) {
+			words++
+		}
+	}
+	return 2*words > len(parts)
+}
+
+// isDigest reports whether a value is a checksum that says so.
+func isDigest(v []byte) bool {
+	for _, prefix := range []string{"sha1-", "sha256-", "sha384-", "sha512-", "sha256:", "sha512:", "md5:", "h1:"} {
+		if bytes.HasPrefix(v, []byte(prefix)) {
+			return true
+		}
+	}
+	return false
+}
+
+// isVersion reports whether a value is a version or a range of them.
+func isVersion(v []byte) bool {
+	v = bytes.TrimLeft(v, "^~>=<v")
+	i := run(v, 0, digit)
+	return i > 0 && i < len(v) && v[i] == '.' && len(v) < 24 && i+1 < len(v) && digit[v[i+1]]
+}
+
+// entropy returns the bits per byte of a value by the counts of its bytes.
+func entropy(v []byte) float64 {
+	var counts [256]int
+	for _, c := range v {
+		counts[c]++
+	}
+	bits := 0.0
+	for _, n := range counts {
+		if n > 0 {
+			p := float64(n) / float64(len(v))
+			bits -= p * math.Log2(p)
+		}
+	}
+	return bits
+}

@@ -1,0 +1,319 @@
+package redact
+
+import (
+	"bytes"
+	"slices"
+	"strings"
+)
+
+// A rule names a kind of secret. Its words are what must stand in a text for
+// the rule to look at all, in lower case; they match without regard to case. All
+// words of all rules are looked for in one pass over the text.
+//
+// match is called where a word stands at text[at:end]. It returns the bytes to
+// replace, from < 0 for none, and the position from which the rule wants to be
+// called again, at least end. A match that fails after looking far ahead must
+// return how far it looked, or be bounded: this is what keeps the time linear.
+type rule struct {
+	name  string
+	words []string
+	match func(text []byte, at, end int) (from, to, next int)
+}
+
+// span is a part of a text that is to be replaced.
+type span struct {
+	from, to int
+	rule     string
+	text     string // the replacement
+}
+
+const none = -1
+
+// marker opens every placeholder of a secret.
+const marker = "[redacted:"
+
+func placeholder(rule string) string { return marker + rule + "]" }
+
+// matcher finds the words of all rules in one pass: the automaton of Aho and
+// Corasick, with bytes that stand in no word folded into one class.
+type matcher struct {
+	class  [256]uint8
+	shift  uint
+	next   []uint16 // next[state<<shift|class]
+	accept uint16   // states from here on end some word
+	ends   [][]end  // by state - accept
+}
+
+// end is a word that ends in a state.
+type end struct {
+	rule, size int
+}
+
+func newMatcher(rules []rule) *matcher {
+	m := &matcher{}
+	classes := 1
+	for _, r := range rules {
+		for _, w := range r.words {
+			for i := range len(w) {
+				if c := w[i]; m.class[c] == 0 {
+					m.class[c] = uint8(classes)
+					classes++
+				}
+			}
+		}
+	}
+	for c := byte('A'); c <= 'Z'; c++ {
+		m.class[c] = m.class[c+'a'-'A']
+	}
+	for 1<<m.shift < classes {
+		m.shift++
+	}
+
+	// The tree of all words.
+	type node struct {
+		child map[uint8]int
+		fail  int
+		ends  []end
+	}
+	nodes := []node{{child: map[uint8]int{}}}
+	for i, r := range rules {
+		for _, w := range r.words {
+			at := 0
+			for j := range len(w) {
+				c := m.class[w[j]]
+				to, ok := nodes[at].child[c]
+				if !ok {
+					to = len(nodes)
+					nodes[at].child[c] = to
+					nodes = append(nodes, node{child: map[uint8]int{}})
+				}
+				at = to
+			}
+			nodes[at].ends = append(nodes[at].ends, end{rule: i, size: len(w)})
+		}
+	}
+	// What a state falls back to, breadth first, and so all its steps.
+	step := make([][]int, len(nodes))
+	order := []int{0}
+	for k := 0; k < len(order); k++ {
+		at := order[k]
+		step[at] = make([]int, classes)
+		for c := range classes {
+			to, ok := nodes[at].child[uint8(c)]
+			switch {
+			case !ok && at == 0:
+				step[at][c] = 0
+			case !ok:
+				step[at][c] = step[nodes[at].fail][c]
+			default:
+				if at != 0 {
+					nodes[to].fail = step[nodes[at].fail][c]
+				}
+				nodes[to].ends = append(nodes[to].ends, nodes[nodes[to].fail].ends...)
+				step[at][c] = to
+				order = append(order, to)
+			}
+		}
+	}
+	// Number the states so that those that end a word come last.
+	slices.SortStableFunc(order, func(a, b int) int { return min(len(nodes[a].ends), 1) - min(len(nodes[b].ends), 1) })
+	number := make([]uint16, len(nodes))
+	m.accept = uint16(len(order))
+	for i, at := range order {
+		number[at] = uint16(i)
+		if len(nodes[at].ends) > 0 {
+			m.accept = min(m.accept, uint16(i))
+			m.ends = append(m.ends, nodes[at].ends)
+		}
+	}
+	m.next = make([]uint16, len(nodes)<<m.shift)
+	for at, steps := range step {
+		for c, to := range steps {
+			m.next[int(number[at])<<m.shift|c] = number[to]
+		}
+	}
+	return m
+}
+
+// find returns what must be replaced in text, in order and apart from each
+// other.
+func (r *Redactor) find(text []byte) []span {
+	spans := r.findIn(text)
+	// What a reader does not see must not hide a secret. Both forms count: what
+	// is stripped may also be what sets a secret apart from its neighbours.
+	if plain, at := strip(text); at != nil {
+		for _, s := range r.findIn(plain) {
+			if s.to > s.from {
+				s.from, s.to = at.from(s.from), at.from(s.to-1)+1
+				spans = append(spans, s)
+			}
+		}
+	}
+	return merge(spans)
+}
+
+func (r *Redactor) findIn(text []byte) []span {
+	spans := findBinary(text)
+	if len(text) < minText {
+		return spans
+	}
+	var resume [maxRules]int
+	m := r.matcher
+	state := uint16(0)
+	for i, c := range text {
+		state = m.next[int(state)<<m.shift|int(m.class[c])]
+		if state < m.accept {
+			continue
+		}
+		for _, e := range m.ends[state-m.accept] {
+			at := i + 1 - e.size
+			if at < resume[e.rule] {
+				continue
+			}
+			rule := &r.rules[e.rule]
+			from, to, next := rule.match(text, at, i+1)
+			resume[e.rule] = next
+			if from >= 0 && from < to {
+				spans = append(spans, span{from: from, to: to, rule: rule.name, text: placeholder(rule.name)})
+			}
+		}
+	}
+	return spans
+}
+
+// merge sorts spans and joins those that overlap, under the name of the first.
+func merge(spans []span) []span {
+	if len(spans) < 2 {
+		return spans
+	}
+	slices.SortStableFunc(spans, func(a, b span) int {
+		if a.from != b.from {
+			return a.from - b.from
+		}
+		return b.to - a.to
+	})
+	merged := spans[:1]
+	for _, s := range spans[1:] {
+		last := &merged[len(merged)-1]
+		if s.from >= last.to {
+			merged = append(merged, s)
+			continue
+		}
+		last.to = max(last.to, s.to)
+	}
+	return merged
+}
+
+// offsets maps positions in a stripped text to the text it came from.
+type offsets []struct{ plain, text int }
+
+func (o offsets) from(plain int) int {
+	i, found := slices.BinarySearchFunc(o, plain, func(e struct{ plain, text int }, p int) int { return e.plain - p })
+	if !found {
+		i--
+	}
+	return o[i].text + plain - o[i].plain
+}
+
+// strip returns text without what a reader does not see: terminal sequences,
+// control characters but blanks, characters of no width. Without any the
+// offsets are nil.
+func strip(text []byte) ([]byte, offsets) {
+	i := nextInvisible(text, 0)
+	if i == len(text) {
+		return text, nil
+	}
+	plain := make([]byte, 0, len(text))
+	at := offsets{{0, 0}}
+	from := 0
+	for i < len(text) {
+		plain = append(plain, text[from:i]...)
+		from = i + invisible(text[i:])
+		if last := &at[len(at)-1]; last.plain == len(plain) {
+			last.text = from // several in a row: the last one counts
+		} else {
+			at = append(at, struct{ plain, text int }{len(plain), from})
+		}
+		i = nextInvisible(text, from)
+	}
+	return append(plain, text[from:]...), at
+}
+
+func nextInvisible(text []byte, i int) int {
+	for ; i < len(text); i++ {
+		if c := text[i]; (c < 0x20 || c >= 0x7f) && invisible(text[i:]) > 0 {
+			return i
+		}
+	}
+	return len(text)
+}
+
+// invisible returns the length of what stands at the start of text and is not
+// seen, 0 if it is seen.
+func invisible(text []byte) int {
+	c := text[0]
+	switch {
+	case c == '\t' || c == '\n' || c == '\r' || 0x20 <= c && c < 0x7f:
+		return 0
+	case c == 0x1b:
+		return terminalSequence(text)
+	case c < 0x20 || c == 0x7f:
+		return 1
+	case c < 0xc2 || len(text) < 2:
+		return 0
+	}
+	d := text[1]
+	switch {
+	case c == 0xc2 && (d == 0xad || 0x80 <= d && d <= 0x9f && d != 0x85), // soft hyphen, C1
+		c == 0xcd && d == 0x8f, // combining grapheme joiner
+		c == 0xd8 && d == 0x9c: // Arabic letter mark
+		return 2
+	case len(text) < 3:
+		return 0
+	}
+	e := text[2]
+	switch {
+	case c == 0xe2 && d == 0x80 && (0x8b <= e && e <= 0x8f || 0xaa <= e && e <= 0xae), // widthless, direction
+		c == 0xe2 && d == 0x81 && 0xa0 <= e && e <= 0xaf, // joiners, isolates
+		c == 0xe1 && d == 0xa0 && 0x8b <= e && e <= 0x8e, // Mongolian
+		c == 0xef && d == 0xb8 && 0x80 <= e && e <= 0x8f, // variation selectors
+		c == 0xef && d == 0xbb && e == 0xbf:              // byte order mark
+		return 3
+	case c == 0xf3 && d == 0xa0 && len(text) >= 4: // tags
+		return 4
+	}
+	return 0
+}
+
+// terminalSequence returns the length of the sequence that the escape character
+// at the start of text begins, 1 if it begins none.
+func terminalSequence(text []byte) int {
+	const limit = 256 // no terminal takes longer ones
+	if len(text) < 2 {
+		return 1
+	}
+	switch c := text[1]; {
+	case c == '[':
+		for i := 2; i < len(text) && i < limit; i++ {
+			if 0x40 <= text[i] && text[i] <= 0x7e {
+				return i + 1
+			}
+			if text[i] < 0x20 || text[i] > 0x3f {
+				return 1
+			}
+		}
+		return 1
+	case c == ']': // a title or a link, up to BEL or ESC \
+		rest := text[:min(len(text), limit)]
+		if i := bytes.IndexAny(rest[2:], "\a\x1b"); i >= 0 {
+			if rest[2+i] == 0x1b && 3+i < len(rest) && rest[3+i] == '\\' {
+				return i + 4
+			}
+			return i + 3
+		}
+		return 1
+	case strings.IndexByte("()*+", c) >= 0 && len(text) > 2: // character sets
+		return 3
+	}
+	return 1
+}

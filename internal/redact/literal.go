@@ -1,0 +1,138 @@
+package redact
+
+import (
+	"unicode/utf8"
+
+	"github.com/undersong-dev/undersong/internal/redact/jsonline"
+)
+
+// maxRounds bounds how often a text is scanned again after a replacement, for
+// what stands now beside what did not before. A text that still gives findings
+// then is hostile.
+const maxRounds = 8
+
+const unstableRule = "unstable"
+
+// context is what the place of a string in its line says about it.
+type context struct {
+	class class
+	name  []byte // of its member, for values whose class says secret
+}
+
+// findValue returns what must be replaced in a text that stands at a place.
+func (r *Redactor) findValue(text []byte, ctx context) []span {
+	spans := r.find(text)
+	if ctx.class == plainName {
+		return spans
+	}
+	from, to := 0, len(text)
+	if ctx.class == headerName {
+		if from, to = credentials(text, 0); from < 0 {
+			return spans
+		}
+	} else if !isSecret(text, ctx.class, quoted, ctx.name) {
+		return spans
+	}
+	return merge(append(spans, span{from: from, to: to, rule: assignmentRule, text: placeholder(assignmentRule)}))
+}
+
+// text returns text without what must be replaced, the same text if nothing
+// must.
+func (r *Redactor) text(text []byte, ctx context, found Findings) []byte {
+	for range maxRounds {
+		spans := r.findValue(text, ctx)
+		if len(spans) == 0 {
+			return text
+		}
+		out := make([]byte, 0, len(text))
+		from := 0
+		for _, s := range spans {
+			found[s.rule]++
+			out = append(append(out, text[from:s.from]...), s.text...)
+			from = s.to
+		}
+		text = append(out, text[from:]...)
+	}
+	found[unstableRule]++
+	return []byte(placeholder(unstableRule))
+}
+
+// literal does to the inside of a JSON string what text does to what it says.
+// Only what is replaced is written anew. plain says that the string has no
+// escapes. scratch is memory to decode into; it is returned, maybe grown.
+func (r *Redactor) literal(in []byte, plain bool, ctx context, found Findings, scratch []byte) (out, grown []byte, changed bool) {
+	for range maxRounds {
+		said := in
+		if !plain {
+			scratch = unescape(scratch[:0], in)
+			said = scratch
+		}
+		spans := r.findValue(said, ctx)
+		if len(spans) == 0 {
+			return in, scratch, changed
+		}
+		changed = true
+		for _, s := range spans {
+			found[s.rule]++
+		}
+		if !plain {
+			escapedPositions(in, spans)
+		}
+		next := make([]byte, 0, len(in))
+		from := 0
+		for _, s := range spans {
+			next = append(append(next, in[from:s.from]...), s.text...)
+			from = s.to
+		}
+		in = append(next, in[from:]...)
+	}
+	found[unstableRule]++
+	return []byte(placeholder(unstableRule)), scratch, true
+}
+
+// unescape appends what the inside of a JSON string says. Bytes that are no
+// UTF-8 stay as they are: they must be found again.
+func unescape(dst, in []byte) []byte {
+	for i := 0; i < len(in); {
+		if in[i] != '\\' {
+			n := i
+			for n < len(in) && in[n] != '\\' {
+				n++
+			}
+			dst = append(dst, in[i:n]...)
+			i = n
+			continue
+		}
+		c, size := jsonline.Escape(in[i:])
+		dst = utf8.AppendRune(dst, c)
+		i += size
+	}
+	return dst
+}
+
+// escapedPositions turns positions in what a JSON string says into positions in
+// its inside. Where one lies within an escape, the whole escape is taken.
+func escapedPositions(in []byte, spans []span) {
+	at, said := 0, 0 // what comes from in[at:at+size] stands at said, width bytes long
+	size, width := 0, 0
+	seek := func(target int) {
+		for said+width <= target {
+			at, said = at+size, said+width
+			size, width = 1, 1
+			if in[at] == '\\' {
+				var c rune
+				c, size = jsonline.Escape(in[at:])
+				width = utf8.RuneLen(c)
+			}
+		}
+	}
+	done := 0
+	for i := range spans {
+		s := &spans[i]
+		seek(s.from)
+		from := max(at, done)
+		seek(s.to - 1)
+		done = at + size
+		s.from, s.to = from, done
+	}
+}

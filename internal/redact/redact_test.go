@@ -1,0 +1,214 @@
+package redact_test
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/undersong-dev/undersong/internal/redact"
+)
+
+func redactor(t testing.TB) *redact.Redactor {
+	t.Helper()
+	r, err := redact.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// random is the body of invented secrets: what a generator of keys would make.
+const random = "Zk3vQ9xLm2Rt7YbN4cWd8HsJ6fGp1KaE5uTo0iVe"
+
+func TestSecretsInText(t *testing.T) {
+	cases := map[string]struct {
+		text   string
+		secret string // what must be gone; the rest of the text must stay
+	}{
+		"GitHub":               {"clone with ghp_" + random + " please", "ghp_" + random},
+		"GitHubServer":         {"ghs_" + random[:36], "ghs_" + random[:36]},
+		"GitHubInAWord":        {"xghp_" + random[:36] + "y", random[:36]},
+		"GitHubFineGrained":    {"is github_pat_11ABCDEFG0" + random + "_x9.", "github_pat_11ABCDEFG0" + random + "_x9"},
+		"GitHubTwice":          {"ghp_" + random + "ghp_" + random, random},
+		"GitLab":               {"glpat-" + random[:20], "glpat-" + random[:20]},
+		"AWSKeyID":             {"id AKIAQ3EGRIIZ7XMPLKEY here", "AKIAQ3EGRIIZ7XMPLKEY"},
+		"AWSSecret":            {"aws_secret_access_key = wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY\nregion = x", "wJalrXUtnFEMI/K7MDENG/bPxRfiCYEXAMPLEKEY"},
+		"AWSSecretSlash":       {"AWS_SECRET_ACCESS_KEY=/aQ9xLm2Rt7YbN4cWd8HsJ6fGp1KaE5uTo0iVeqq", "/aQ9xLm2Rt7YbN4cWd8HsJ6fGp1KaE5uTo0iVeqq"},
+		"AWSSessionToken":      {`"SessionToken": "FwoGZXIvYXdzE` + random + `=="`, "FwoGZXIvYXdzE" + random + "=="},
+		"Anthropic":            {"key sk-ant-api03-" + random + "-AA.", "sk-ant-api03-" + random + "-AA"},
+		"OpenAI":               {"(sk-" + random + ")", "sk-" + random},
+		"OpenAIProject":        {"sk-proj-" + random + "_" + random, "sk-proj-" + random + "_" + random},
+		"Slack":                {"xoxb-123456789012-1234567890123-" + random[:24], "xoxb-123456789012-1234567890123-" + random[:24]},
+		"SlackWebhook":         {"https://hooks.slack.com/services/T00000000/B00000000/" + random[:24], random[:24]},
+		"Google":               {"AIza" + "SyD3m0" + random[:29], "AIza" + "SyD3m0" + random[:29]},
+		"NPM":                  {"//registry.example.test/:_authToken=npm_" + random[:36], "npm_" + random[:36]},
+		"NPMAuth":              {"//registry.example.test/:_auth=dXNlcjpwYXNzdzByZA==", "dXNlcjpwYXNzdzByZA=="},
+		"PyPI":                 {"pypi-AgEIcHlwaS5vcmc" + random, "pypi-AgEIcHlwaS5vcmc" + random},
+		"Stripe":               {"sk_live_" + random[:24], "sk_live_" + random[:24]},
+		"JWT":                  {"eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.dozjgNryP4J3jVmNHl0w5N_XgL0n3I9PlFUP0THsR8U!", "eyJzdWIiOiIxMjM0NTY3ODkwIn0"},
+		"PEM":                  {"a\n-----BEGIN RSA PRIVATE KEY-----\nMIIEow" + random + "\nAbC=\n-----END RSA PRIVATE KEY-----\nb", "MIIEow" + random},
+		"PEMOneLine":           {`"-----BEGIN PRIVATE KEY-----\nMIIEow` + random + `\n-----END PRIVATE KEY-----\n"`, "MIIEow" + random},
+		"PEMHeadOnly":          {"x\n-----BEGIN OPENSSH PRIVATE KEY-----\nb3BlbnNzaC1rZXktdjEAAAAA\n" + random, random},
+		"PEMTailOnly":          {"text\n" + random + random[:24] + "\n" + random[:10] + "==\n-----END PRIVATE KEY-----\nafter", random[:24]},
+		"PEMNumbered":          {"     1→-----BEGIN EC PRIVATE KEY-----\n     2→MHcCAQEE" + random + "\n     3→-----END EC PRIVATE KEY-----\n", "MHcCAQEE" + random},
+		"Age":                  {"AGE-SECRET-KEY-1QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7LQQPZRY9X8GF2TVDW0S3JN54", "QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7L"},
+		"Bearer":               {"curl -H 'Authorization: Bearer abc.def-" + random + "' x", "abc.def-" + random},
+		"BearerShort":          {"Authorization: Bearer demo42", "demo42"},
+		"BearerProse":          {"send bearer " + random[:24] + " with it", random[:24]},
+		"Basic":                {"Authorization: Basic dXNlcjpwYXNz", "dXNlcjpwYXNz"},
+		"BasicProse":           {"with Basic dXNlcjpodW50ZXIy as header", "dXNlcjpodW50ZXIy"},
+		"HeaderInCode":         {`req.Header.Set("Authorization", "token ` + random + `")`, random},
+		"CurlUser":             {"curl -u admin:s3cr3tpw https://example.test", "s3cr3tpw"},
+		"URI":                  {"postgres://lantern:demo-pass@db.example.test/lantern", "demo-pass"},
+		"URIOddPassword":       {"amqp://u:p/a@b#c@host/v", "p/a@b#c"},
+		"URIToken":             {"git clone https://" + random + "@git.example.test/x.git", random},
+		"URIUserless":          {"redis://:hunter22@cache:6379/0", "hunter22"},
+		"SignedURL":            {"?X-Amz-Expires=60&X-Amz-Signature=0123456789abcdef0123456789abcdef&x=1", "0123456789abcdef0123456789abcdef"},
+		"Env":                  {"LANTERN_KEY=demo-not-a-real-key-0123456789abcdef\nA=b", "demo-not-a-real-key-0123456789abcdef"},
+		"EnvExport":            {"export DB_PASSWORD=correcthorse", "correcthorse"},
+		"EnvQuoted":            {`API_TOKEN="abc123def456"`, "abc123def456"},
+		"EnvSuffix":            {"GITHUB_TOKEN_CI=a1b2c3d4e5f6a7", "a1b2c3d4e5f6a7"},
+		"EnvOddPassword":       {"PASSWORD=ab;cd&ef,g1", "ab;cd"},
+		"YAML":                 {"db:\n  password: hunter22\n  host: x", "hunter22"},
+		"YAMLWord":             {"  password: correcthorse\n", "correcthorse"},
+		"YAMLQuoted":           {"client_secret: 'a-b-c-1-2-3'", "a-b-c-1-2-3"},
+		"JSONText":             {`{"api_key": "abcd1234efgh", "x": 1}`, "abcd1234efgh"},
+		"JSONTextTwice":        {`{\"password\": \"hunter\\22x\", \"x\": 1}`, `hunter`},
+		"JSONCamel":            {`{"accessToken":"abcdef123456"}`, "abcdef123456"},
+		"INI":                  {"[db]\npassword = hunter22\n", "hunter22"},
+		"Flag":                 {"mysql --password hunter22 -h x", "hunter22"},
+		"FlagEquals":           {"tool --api-key=abcd1234 run", "abcd1234"},
+		"Query":                {"GET /x?token=abcd1234efgh&y=1", "abcd1234efgh"},
+		"XML":                  {"<password>hunter22</password>", "hunter22"},
+		"Code":                 {`const dbPassword = "correct-horse"`, "correct-horse"},
+		"CodeTyped":            {`secret := "a8f5f167f44f4964e6c998dee827110c"`, "a8f5f167f44f4964e6c998dee827110c"},
+		"SQL":                  {"CREATE USER x IDENTIFIED WITH PASSWORD 'hunter22'", "hunter22"},
+		"Phrase":               {"the password is hunter22, ok?", "hunter22"},
+		"PhraseFor":            {"The password for the demo box is Tr0ub4dor&3.", "Tr0ub4dor&3"},
+		"PhraseQuoted":         {`my password is "correct"`, ""},
+		"PhraseWord":           {"The password is correcthorsebattery", "correcthorsebattery"},
+		"Header":               {"X-Api-Key: 4f9d2c1b7a", "4f9d2c1b7a"},
+		"Private":              {"before <private>my name is Ann</private> after", "my name is Ann"},
+		"PrivateOpen":          {"before <private>all of\nthis", "all of\nthis"},
+		"PrivateCase":          {"<Private>Ann</PRIVATE >", "Ann"},
+		"ANSIInside":           {"tok \x1b[1mghp_" + random[:18] + "\x1b[0m" + random[18:36] + " end", random[18:36]},
+		"ANSIAround":           {"password=\x1b[31mhunter22\x1b[0m", "hunter22"},
+		"ZeroWidthInside":      {"gh\u200bp_" + random[:18] + "\u200d" + random[18:36], random[18:36]},
+		"SoftHyphen":           {"sk-ant-\u00adapi03-" + random, random},
+		"UTF16":                {strings.Join(strings.Split("ghp_"+random, ""), "\x00"), "Z\x00k\x003\x00v"},
+		"PercentEncoded":       {"next=%3Dsk-" + random, random},
+		"AfterEscapedLineFeed": {`x\nsk-` + random, random},
+		"AzureConnection":      {"DefaultEndpointsProtocol=https;AccountName=x;AccountKey=" + random + "==;", random},
+		"DataURI":              {"![](data:image/png;base64,iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAf) end", "iVBORw0KGgo"},
+		"LongBase64":           {"blob " + strings.Repeat(random, 30) + " end", random},
+		"WrappedBase64":        {"blob\n" + strings.Repeat(random+random[:24]+"\n", 20) + "end", random},
+	}
+	r := redactor(t)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, found := r.Text(tc.text)
+			if tc.secret == "" {
+				return
+			}
+			if strings.Contains(got.String(), tc.secret) {
+				t.Fatalf("the secret is still there:\n%q", got.String())
+			}
+			if len(found) == 0 {
+				t.Error("something was replaced and no finding says so")
+			}
+			if !strings.ContainsAny(got.String(), "[") {
+				t.Errorf("no placeholder: %q", got.String())
+			}
+			again, found := r.Text(got.String())
+			if diff := cmp.Diff(got.String(), again.String()); diff != "" || found != nil {
+				t.Errorf("a second pass: %v, -once, +twice:\n%s", found, diff)
+			}
+			asJSON, err := json.Marshal(map[string]any{"type": "user", "message": map[string]any{"content": tc.text}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			line, _ := r.Line(asJSON)
+			var back struct{ Message struct{ Content string } }
+			if err := json.Unmarshal([]byte(line.String()), &back); err != nil {
+				t.Fatalf("the line is no JSON: %v\n%s", err, line)
+			}
+			if diff := cmp.Diff(got.String(), back.Message.Content); diff != "" {
+				t.Errorf("-as text, +in a line:\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestHarmlessText is what must stay readable.
+func TestHarmlessText(t *testing.T) {
+	texts := map[string]string{
+		"SHA256":        "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855  file",
+		"GitHash":       "commit 9fceb02d0ae598e95dc970b74767f19372d61af8",
+		"UUID":          "c0000028-0000-4000-8000-000000000005",
+		"NPMLock":       `"integrity": "sha512-v2kDEe57lecTulaDIuNTPy3Ry4gLGJ6Z1O3vE1krgXZNrsQ+LFTGHVxVjcXPs17LhbZVGedAJv8XZ1tvj5FvSg=="`,
+		"JSTokens":      `"js-tokens": "^4.0.0", "tokenizer": "1.2.3"`,
+		"GoSum":         "github.com/google/go-cmp v0.7.0 h1:wk8382ETsv4JYUZwIsn6YpYiWiGsLXcWLz0l1gy6/+c=",
+		"YarnLock":      `resolved "https://registry.example.test/left-pad/-/left-pad-1.3.0.tgz#5b8a3a7765dfe001261dde915589e782f8c94d1e"`,
+		"GoCode":        "token := r.Header.Get(\"Authorization\")\nif token == \"\" {\n\treturn errors.New(\"missing token\")\n}",
+		"GoStruct":      "type Config struct {\n\tPassword string `json:\"password\"`\n\tSecretName string\n\tTokenURL   string\n}",
+		"GoAssign":      "secret := secretFromEnv\npassword = cfg.Password\nkey := cache.Key(name)",
+		"PyCode":        "password = getpass.getpass()\ntoken = os.environ[\"TOKEN\"]\nsecret = self.secret",
+		"PyTyped":       "def login(user: str, password: str, token: Optional[str] = None) -> bool:",
+		"TSTyped":       "interface A {\n  password: string;\n  token?: string;\n  apiKey: string | null\n}",
+		"JSObject":      "const a = {\n  token: accessToken,\n  password: userPassword,\n  secret: config.secret\n}",
+		"K8sSecretRef":  "secretKeyRef:\n  name: my-secret\n  key: token\nsecretName: db-secret",
+		"Shell":         "export TOKEN=$GITHUB_TOKEN\nPASSWORD=${PASSWORD:-}\nKEY=\"$(cat key.pem)\"",
+		"GitHubActions": "token: ${{ secrets.GITHUB_TOKEN }}\nsecrets: inherit",
+		"Template":      "password: {{ .Values.password }}\npassword: <your-password>",
+		"Masked":        "password: ********\ntoken=xxxxxxxxxxxx",
+		"Prose":         "The password is required. The token is invalid or expired. A secret is stored in Vault, the key is missing.",
+		"ProseMore":     "Basic authentication and bearer tokens: the password: must be at least 8 characters.",
+		"ProsePass":     "tests pass: everything is green; pass the token to the function",
+		"Usage":         `{"input_tokens":12,"output_tokens":40,"max_tokens":4096,"token_count":123456}`,
+		"Email":         "write to person@example.test or git@github.com:org/repo.git",
+		"URLs":          "https://example.test:8443/a/@scope/pkg?x=1 http://localhost:3000/@fs/x ssh://git@example.test/x",
+		"SSHPublic":     "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIIr3mXo0Yl2RkJ0l1QyGmD8 dev@example.test",
+		"PEMPublic":     "-----BEGIN CERTIFICATE-----\nMIIBszCCAVmgAwIBAgIUZk3vQ9xLm2Rt7YbN4cWd8HsJ6fGp1Ka\n-----END CERTIFICATE-----",
+		"PEMInCode":     "if strings.Contains(s, \"-----BEGIN RSA PRIVATE KEY-----\") {\n\treturn true\n}\nfor range 10 { fmt.Fprintln(w) }",
+		"AgeRecipient":  "age1ql3z7hjy54pw3hyww5ayyfg7zqgvc7w3j2elw8zmrj2kudwpzc4gcrp6",
+		"CSS":           ".sk-loading-spinner-container { color: #fff }",
+		"Regexp":        `ghp_[A-Za-z0-9]{36}|AKIA[0-9A-Z]{16}|eyJ[\w-]+`,
+		"Ruler":         strings.Repeat("-", 3000),
+		"Words":         strings.Repeat("The quick brown fox jumps over the lazy dog. ", 100),
+		"Minified":      strings.Repeat("function(e,t){return e.key===t.key?e.token:t.secretName}", 60),
+		"CacheKey":      "CACHE_KEY=linux-x64-node20-v3\nPUBLIC_KEY=/etc/ssl/public.pem",
+		"PasswordFile":  "--password-file /run/secrets/db_password --token-ttl 30m",
+		"Paths":         "private_key: /etc/ssl/private/server.key\nSSH_KEY=~/.ssh/id_ed25519",
+		"Keyboard":      "keyboard: qwerty123456, monkey: banana1",
+		"Bcrypt":        "password_hash: $2b$12$abcdefghijklmnopqrstuv",
+		"GraphQL":       "mutation { login(password: $password) { token } }",
+		"HTML":          `<input type="password" name="password" autocomplete="current-password" placeholder="Password">`,
+		"TestName":      "--- PASS: TestTokenRefresh (0.00s)\n    --- PASS: TestTokenRefresh/expired_token (0.00s)",
+		"ErrorText":     `error: token: expected identifier, found "}"`,
+		"Kubectl":       "NAME          TYPE     DATA   AGE\nmy-secret     Opaque   3      12d",
+		"DataURISVG":    "data:image/svg+xml;utf8,<svg/>",
+		"SmallDataURI":  "data: base64, or data:text/plain,hello",
+		"Timestamps":    "2026-10-01T09:00:05.005Z token_expires_at=2026-10-01T09:00:05Z",
+		"Function":      "func secretKey(name string) string { return name }",
+		"ASIA":          "ASIAN markets; AKIA is a prefix; asia-southeast1-docker.pkg.dev",
+		"BearerInCode":  "req.Header.Set(\"Authorization\", \"Bearer \"+token)\nheaders: { Authorization: `Bearer ${token}` }",
+		"AuthVariable":  "Authorization: authHeader, authorization = new AuthService(config)",
+		"CurlUserID":    "docker run -u 1000:1000 x; git push -u origin main",
+		"Sentence":      "Is the api key: for production? Use a token, not a password.",
+		"TokenList":     "tokens: [\"a\", \"b\"], token = tokens[i], tok = next_token",
+		"WorktreePath":  "/srv/demo/lantern/.claude/worktrees/gmt",
+		"ToolUseID":     "toolu_01A09q90qw90lq917835lq9 msg_013Zva2CMHLNnXjNJJKqJ2EF req_011CSHoEeqs5C35K2UUqR7Fy",
+		"Escaped":       `{\"type\":\"token\",\"key\":\"value\",\"password\":\"\"}`,
+	}
+	r := redactor(t)
+	for name, text := range texts {
+		t.Run(name, func(t *testing.T) {
+			got, found := r.Text(text)
+			if diff := cmp.Diff(text, got.String()); diff != "" || found != nil {
+				t.Errorf("%v: -want, +got:\n%s", found, diff)
+			}
+		})
+	}
+}
