@@ -386,7 +386,7 @@ func TestPutRefuses(t *testing.T) {
 		"no session": func(w *whisper.Whisper) { w.Session = "" },
 		"no words":   func(w *whisper.Whisper) { w.Text = "" },
 		"too large":  func(w *whisper.Whisper) { w.Text = strings.Repeat("a", 64<<10) },
-		"long id":    func(w *whisper.Whisper) { w.ID = strings.Repeat("a", 200) },
+		"long id":    func(w *whisper.Whisper) { w.ID = strings.Repeat("a", 201) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			home, w := t.TempDir(), example(1)

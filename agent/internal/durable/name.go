@@ -9,7 +9,7 @@ import (
 // maxName bounds the length of a name that SafeName returns. File systems
 // allow 255 bytes; what is added to a name, such as a number and an extension,
 // must fit too.
-const maxName = 160
+const maxName = 200
 
 // ErrName is returned for a string that cannot become the name of a file.
 var ErrName = errors.New("not usable as a name")
@@ -30,7 +30,7 @@ var reserved = map[string]bool{
 // becomes an underscore and two hex digits. There is no dot in it: not the
 // parent directory, no extension, no hidden file.
 //
-// It returns ErrName for an empty string, and for one whose name is over 160
+// It returns ErrName for an empty string, and for one whose name is over 200
 // bytes.
 func SafeName(id string) (string, error) {
 	if id == "" {

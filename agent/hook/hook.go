@@ -1,0 +1,196 @@
+package hook
+
+import (
+	"bytes"
+	"encoding/json"
+	"io"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/whisper"
+	"github.com/undersong-dev/undersong/internal/crash"
+)
+
+// Events that the hook knows. It notes nothing of others.
+const (
+	SessionStart     = "SessionStart"
+	UserPromptSubmit = "UserPromptSubmit"
+	PreToolUse       = "PreToolUse"
+	Stop             = "Stop"
+	SubagentStop     = "SubagentStop"
+	PreCompact       = "PreCompact"
+	SessionEnd       = "SessionEnd"
+)
+
+// Events returns the events that the hook is to be registered for, in the order
+// of a session.
+func Events() []string {
+	return []string{SessionStart, UserPromptSubmit, PreToolUse, SubagentStop, PreCompact, Stop, SessionEnd}
+}
+
+// maxVariable bounds a variable of the environment that is noted, in bytes.
+const maxVariable = 4 << 10
+
+// Env is what the hook takes from outside, besides the environment.
+type Env struct {
+	// Now is the clock.
+	Now func() time.Time
+}
+
+// Run reads one event from in and answers it on out. It always reads in to its
+// end, and it never fails: what goes wrong is left out and, where there is a
+// configuration, noted in hook.log. Of the environment it reads UNDERSONG_HOME,
+// the variables that tell the user's own folder, CLAUDE_CODE_ENTRYPOINT,
+// CLAUDE_PROJECT_DIR, LETTA_MODE and LETTA_HOME.
+func Run(in io.Reader, out io.Writer, env Env) {
+	// A fault of ours must not stop a person's work.
+	defer func() { _ = recover() }()
+
+	home, config, on := configured()
+	if !on {
+		_, _ = io.Copy(io.Discard, in) // else the agent finds its pipe closed
+		return
+	}
+	event, err := readInput(in)
+	h := call{Env: env, home: home, config: config, input: event}
+	switch {
+	case err != nil:
+		h.log("read stdin", err)
+	case !note.ValidSession(event.session):
+		h.log("read stdin", errSession)
+	case known(event.event) && h.first():
+		h.answer(out)
+	}
+}
+
+// configured returns the configuration, and whether there is anything to do.
+func configured() (string, note.Config, bool) {
+	if strings.EqualFold(strings.TrimSpace(os.Getenv("LETTA_MODE")), "off") {
+		return "", note.Config{}, false
+	}
+	home, err := note.Home()
+	if err != nil {
+		return "", note.Config{}, false
+	}
+	// What is wrong with a configuration, undersong status tells.
+	config, err := note.LoadConfig(home)
+	return home, config, err == nil && !config.Off
+}
+
+func known(event string) bool {
+	switch event {
+	case SessionStart, UserPromptSubmit, PreToolUse, Stop, SubagentStop, PreCompact, SessionEnd:
+		return true
+	}
+	return false
+}
+
+// call is one call of the hook.
+type call struct {
+	Env
+	input
+	home   string
+	config note.Config
+}
+
+// answer leaves the note, sees to the daemon, and prints.
+func (h call) answer(out io.Writer) {
+	if err := note.Write(h.home, h.note()); err != nil {
+		h.log("write note", err)
+	}
+	crash.Point(crash.HookNoteWritten)
+	if err := h.wakeDaemon(); err != nil {
+		h.log("start daemon", err)
+	}
+	if !h.speaks() {
+		return
+	}
+	line, err := h.whispers()
+	if err != nil {
+		h.log("claim whispers", err)
+	}
+	if len(line) > 0 {
+		if _, err := out.Write(line); err != nil {
+			h.log("print", err) // the daemon finds that it did not arrive
+		}
+	}
+}
+
+func (h call) note() note.Note {
+	return note.Note{
+		Event:           h.event,
+		Session:         h.session,
+		Transcript:      h.transcript,
+		Cwd:             h.cwd,
+		ProjectDir:      variable("CLAUDE_PROJECT_DIR"),
+		Source:          h.source,
+		Reason:          h.reason,
+		AgentID:         h.agentID,
+		AgentTranscript: h.agentTranscript,
+		Notification:    h.notification,
+		Entrypoint:      variable("CLAUDE_CODE_ENTRYPOINT"),
+		LettaMode:       variable("LETTA_MODE"),
+		LettaHome:       variable("LETTA_HOME"),
+		At:              h.Now(),
+	}
+}
+
+// variable returns a variable of the environment, or nothing if it is too long
+// to be what it should be.
+func variable(name string) string {
+	if v := os.Getenv(name); len(v) <= maxVariable {
+		return v
+	}
+	return ""
+}
+
+// speaks reports whether output of this call would reach the agent and do
+// nothing else. A notification's prompt is read by nobody; its whispers would
+// be spent.
+func (h call) speaks() bool {
+	if h.agentID != "" || h.notification {
+		return false
+	}
+	switch h.event {
+	case SessionStart, UserPromptSubmit, PreToolUse:
+		return true
+	}
+	return false
+}
+
+// output is what Claude Code reads. There is no decision in it.
+type output struct {
+	SystemMessage      string    `json:"systemMessage,omitempty"`
+	HookSpecificOutput *specific `json:"hookSpecificOutput,omitempty"`
+}
+
+type specific struct {
+	HookEventName     string `json:"hookEventName"`
+	AdditionalContext string `json:"additionalContext"`
+}
+
+// whispers claims what waits and returns the line to print, or nothing.
+func (h call) whispers() ([]byte, error) {
+	// Before a tool call, a line for the person alone would be noise: it waits
+	// for the next prompt.
+	limit := whisper.Limit{TextOnly: h.event == PreToolUse}
+	text, notices, claimed, err := whisper.Claim(h.home, h.session, h.Now(), limit)
+	if err != nil || len(claimed) == 0 {
+		return nil, err
+	}
+	crash.Point(crash.HookWhisperClaimed)
+	o := output{SystemMessage: notices}
+	if text != "" {
+		o.HookSpecificOutput = &specific{HookEventName: h.event, AdditionalContext: text}
+	}
+	if o == (output{}) {
+		return nil, nil
+	}
+	var line bytes.Buffer
+	encoder := json.NewEncoder(&line)
+	encoder.SetEscapeHTML(false) // people read it in the transcript
+	err = encoder.Encode(o)
+	return line.Bytes(), err
+}
