@@ -185,8 +185,10 @@ func (r *Reconciler) block(ctx context.Context, s *scope, bucket *store.Bucket, 
 	if old := slices.IndexFunc(s.ses.Status.SyncState.Blocks, func(o v1alpha1.SyncedBlock) bool { return o == synced }); old >= 0 {
 		return synced, nil
 	}
-	if err := bucket.Put(ctx, segment.BlockKey(s.ses.Namespace, synced.Digest), []byte(value)); err != nil {
-		return synced, r.Connect.StoreError(s.mem, err)
+	if value != "" { // nothing need not be kept
+		if err := bucket.Put(ctx, segment.BlockKey(s.ses.Namespace, synced.Digest), []byte(value)); err != nil {
+			return synced, r.Connect.StoreError(s.mem, err)
+		}
 	}
 	obj := &v1alpha1.MemoryBlock{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.ses.Namespace, Name: v1alpha1.MemoryBlockName(s.mem.Name, project, b.Label)},

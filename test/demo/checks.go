@@ -67,10 +67,10 @@ func (d *demo) checkConversations(context.Context) error {
 	replied := false
 	for _, c := range d.stack.Letta.Conversations() {
 		for _, m := range c.Messages {
-			if m.Type == "user_message" {
+			if m.Role == "user" {
 				all.WriteString(html.UnescapeString(m.Text))
 			}
-			replied = replied || (m.Type == "assistant_message" && strings.TrimSpace(m.Text) != "" && strings.Contains(html.UnescapeString(d.shown), strings.TrimSpace(m.Text)))
+			replied = replied || (m.Role == "assistant" && strings.TrimSpace(m.Text) != "" && strings.Contains(html.UnescapeString(d.shown), strings.TrimSpace(m.Text)))
 		}
 	}
 	for _, words := range d.said {
