@@ -1,0 +1,264 @@
+package spool
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/segment"
+)
+
+// DefaultLimit is the default of Options.Limit: 2 GiB.
+const DefaultLimit = 2 << 30
+
+// maxState bounds state.json. 64 segments, some hundred subagents and their
+// withheld ranges need far less.
+const maxState = 64 << 20
+
+var (
+	// ErrSessionID is returned for a session id that no Session can have.
+	ErrSessionID = errors.New("the session id has other characters than lower case letters, digits and dashes, or is too long")
+	// ErrFull is returned by Append when the spool has reached its limit.
+	ErrFull = errors.New("the spool has reached its size limit: what is read waits until the object store and the cluster take more")
+	// ErrBehind is returned by Append when the session has MaxSegments that are
+	// not verified.
+	ErrBehind = errors.New("too many segments of the session wait for verification")
+	// ErrDamaged is returned for a session whose state.json cannot be read.
+	ErrDamaged = errors.New("the local state of the session is damaged")
+)
+
+var sessionID = regexp.MustCompile(`^[a-z0-9]([a-z0-9-]{0,52}[a-z0-9])?$`)
+
+// Options says where a spool is and whose.
+type Options struct {
+	Dir         string // the folder sessions of the state directory
+	Owner       string // user name as the API server knows it
+	Workstation string // name of the Workstation
+	Limit       int64  // of all segment files, in bytes; 0 means DefaultLimit
+	FS          durable.FS
+}
+
+// Spool is the set of sessions of one state directory. One process at a time
+// may open it.
+type Spool struct {
+	options Options
+	bytes   atomic.Int64 // of all segment files
+
+	mu       sync.Mutex
+	sessions map[string]*Session
+	damaged  []string // ids
+}
+
+// Open reads every session's state, and removes what a crash left: temporary
+// files, and segment files that no state names. A session whose state cannot be
+// read is left as it is, and named by Damaged.
+func Open(o Options) (*Spool, error) {
+	if o.Limit == 0 {
+		o.Limit = DefaultLimit
+	}
+	if err := o.FS.MkdirAll(o.Dir); err != nil {
+		return nil, fmt.Errorf("open spool: %w", err)
+	}
+	s := &Spool{options: o, sessions: map[string]*Session{}}
+	folders, err := os.ReadDir(o.Dir)
+	if err != nil {
+		return nil, fmt.Errorf("open spool: %w", err)
+	}
+	for _, folder := range folders {
+		if !folder.IsDir() {
+			continue
+		}
+		session, err := s.load(filepath.Join(o.Dir, folder.Name()))
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			// A crash came between the folder and its first state.
+		case err != nil:
+			s.damaged = append(s.damaged, folder.Name())
+		default:
+			s.sessions[session.state.SessionID] = session
+		}
+	}
+	return s, nil
+}
+
+// load reads one session.
+func (s *Spool) load(dir string) (*Session, error) {
+	if err := durable.RemoveTemps(dir); err != nil {
+		return nil, fmt.Errorf("open session: %w", err)
+	}
+	data, err := durable.ReadFile(filepath.Join(dir, stateFile), maxState)
+	if err != nil {
+		return nil, fmt.Errorf("open session: %w", err)
+	}
+	session := &Session{spool: s, dir: dir, saved: data}
+	if err := json.Unmarshal(data, &session.state); err != nil {
+		return nil, fmt.Errorf("open session: %w", ErrDamaged)
+	}
+	if err := s.check(&session.state, filepath.Base(dir)); err != nil {
+		return nil, err
+	}
+	return session, session.tidy()
+}
+
+// check refuses a state that this spool cannot have written.
+func (s *Spool) check(state *State, folder string) error {
+	name, err := durable.SafeName(state.SessionID)
+	if err != nil || name != folder || state.Version != stateVersion ||
+		state.Name != v1alpha1.SessionName(state.SessionID, s.options.Owner) {
+		return fmt.Errorf("open session: %w", ErrDamaged)
+	}
+	if mark, ok := state.At(state.Head.Segments); !ok || mark != state.Head {
+		return fmt.Errorf("open session: %w", ErrDamaged)
+	}
+	return nil
+}
+
+// Ensure returns the session with that id, made now if it is new. The id is
+// taken in lower case. ErrSessionID: no Session can have it.
+func (s *Spool) Ensure(id string, now time.Time) (*Session, error) {
+	id = strings.ToLower(id)
+	if !sessionID.MatchString(id) {
+		return nil, ErrSessionID
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if session, ok := s.sessions[id]; ok {
+		return session, nil
+	}
+	folder, err := durable.SafeName(id)
+	if err != nil {
+		return nil, ErrSessionID
+	}
+	if slices.Contains(s.damaged, folder) {
+		return nil, ErrDamaged
+	}
+	session := &Session{spool: s, dir: filepath.Join(s.options.Dir, folder)}
+	if err := s.options.FS.MkdirAll(session.dir); err != nil {
+		return nil, fmt.Errorf("make session: %w", err)
+	}
+	name := v1alpha1.SessionName(id, s.options.Owner)
+	start := segment.Start(name, s.options.Workstation).String()
+	err = session.Update(func(state *State) {
+		*state = State{
+			Version: stateVersion, SessionID: id, Name: name, FirstNote: now.UTC(),
+			Head: Mark{Chain: start}, Verified: Mark{Chain: start},
+		}
+	})
+	if err != nil {
+		return nil, err
+	}
+	s.sessions[id] = session
+	return session, nil
+}
+
+// Session returns the session with that id, if there is one.
+func (s *Spool) Session(id string) (*Session, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session, ok := s.sessions[id]
+	return session, ok
+}
+
+// Named returns the session whose Session has that name.
+func (s *Spool) Named(name string) (*Session, bool) {
+	// The name is the id, a dash and eight digits.
+	if len(name) < 10 {
+		return nil, false
+	}
+	session, ok := s.Session(name[:len(name)-9])
+	if !ok || session.Name() != name {
+		return nil, false
+	}
+	return session, true
+}
+
+// Sessions returns every session, those with the oldest waiting segment first
+// and the rest by id.
+func (s *Spool) Sessions() []*Session {
+	s.mu.Lock()
+	all := make([]*Session, 0, len(s.sessions))
+	for _, session := range s.sessions {
+		all = append(all, session)
+	}
+	s.mu.Unlock()
+
+	type key struct {
+		oldest time.Time
+		id     string
+	}
+	keys := make(map[*Session]key, len(all))
+	for _, session := range all {
+		state := session.State()
+		keys[session] = key{state.Oldest(), state.SessionID}
+	}
+	slices.SortFunc(all, func(a, b *Session) int {
+		x, y := keys[a], keys[b]
+		if x.oldest.IsZero() != y.oldest.IsZero() {
+			if x.oldest.IsZero() {
+				return 1
+			}
+			return -1
+		}
+		if c := x.oldest.Compare(y.oldest); c != 0 {
+			return c
+		}
+		return strings.Compare(x.id, y.id)
+	})
+	return all
+}
+
+// Forget drops a session of which nothing was ever read, and its folder.
+func (s *Spool) Forget(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session, ok := s.sessions[id]
+	if !ok {
+		return nil
+	}
+	if state := session.State(); state.Head.Segments > 0 || len(state.Cursors) > 0 {
+		return errors.New("forget session: something was read of it")
+	}
+	delete(s.sessions, id)
+	if err := s.options.FS.Remove(filepath.Join(session.dir, stateFile)); err != nil {
+		return fmt.Errorf("forget session: %w", err)
+	}
+	if err := s.options.FS.Remove(session.dir); err != nil {
+		return fmt.Errorf("forget session: %w", err)
+	}
+	return nil
+}
+
+// Damaged names the sessions whose state could not be read.
+func (s *Spool) Damaged() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.damaged)
+}
+
+// Bytes is the size of all segment files.
+func (s *Spool) Bytes() int64 { return s.bytes.Load() }
+
+// Full says that the spool has reached its limit.
+func (s *Spool) Full() bool { return s.Bytes() >= s.options.Limit }
+
+// segmentFile returns the name of a segment's file.
+func segmentFile(seq int64) string { return strconv.FormatInt(seq, 10) + ".seg" }
+
+// segmentSeq is the inverse of segmentFile.
+func segmentSeq(name string) (int64, bool) {
+	number, ok := strings.CutSuffix(name, ".seg")
+	seq, err := strconv.ParseInt(number, 10, 64)
+	return seq, ok && err == nil && segmentFile(seq) == name
+}

@@ -1,0 +1,162 @@
+package spool
+
+import (
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+// stateVersion is the version of state.json.
+const stateVersion = 1
+
+// MaxSegments is the most segments of one session that may wait for
+// verification. Beyond it reading stops; the transcript keeps the rest. It is
+// the bound of Writer.slots.
+const MaxSegments = 64
+
+// SlotState says how far the upload of a segment is.
+type SlotState string
+
+const (
+	// SlotNone: no slot is chosen.
+	SlotNone SlotState = "none"
+	// SlotTaken: a slot is chosen; the object may or may not be there.
+	SlotTaken SlotState = "taken"
+	// SlotUploaded: the object is in the slot.
+	SlotUploaded SlotState = "uploaded"
+	// SlotGone: the segment's file is lost; the segment cannot be uploaded.
+	SlotGone SlotState = "gone"
+)
+
+// Segment is one segment that is not verified.
+type Segment struct {
+	Seq       int64     `json:"seq"`
+	Stream    string    `json:"stream"`
+	Lines     int64     `json:"lines"`
+	Bytes     int64     `json:"bytes"` // uncompressed
+	Chain     string    `json:"chain"`
+	CreatedAt time.Time `json:"createdAt"`
+	Slot      int64     `json:"slot,omitempty"`
+	SlotState SlotState `json:"slotState"`
+
+	// ResentAt is when the cluster last asked for the segment again; nil when
+	// it never did, or no longer does.
+	ResentAt *time.Time `json:"resentAt,omitempty"`
+}
+
+// Mark is a position in the chain of segments: totals up to it and the head.
+type Mark struct {
+	Segments int64  `json:"segments"`
+	Lines    int64  `json:"lines"`
+	Bytes    int64  `json:"bytes"`
+	Chain    string `json:"chain"`
+}
+
+// State is what state.json holds of one session.
+type State struct {
+	Version   int    `json:"version"`
+	SessionID string `json:"sessionID"`
+	Name      string `json:"name"` // of the Session
+
+	// UID of the Session once it was seen. Withdrawn is set when a person
+	// deleted it: it is never made again.
+	UID       string `json:"uid,omitempty"`
+	Withdrawn bool   `json:"withdrawn,omitempty"`
+
+	// Project of the first captured record; nil before it.
+	Project    *read.Project `json:"project,omitempty"`
+	ForkedFrom string        `json:"forkedFrom,omitempty"`
+	Branch     string        `json:"branch,omitempty"`  // redacted
+	Noticed    bool          `json:"noticed,omitempty"` // the person was told
+
+	// Ending is set by the note of the session's end, until the file was read
+	// to its end once more; then Ended is set, until the session is resumed.
+	Ending bool `json:"ending,omitempty"`
+	Ended  bool `json:"ended,omitempty"`
+
+	// Transcript, Cwd and LettaHome are those of the newest note; AgentFiles
+	// are subagent files that notes named, stream to path.
+	Transcript string            `json:"transcript"`
+	Cwd        string            `json:"cwd,omitempty"`
+	LettaHome  string            `json:"lettaHome,omitempty"`
+	AgentFiles map[string]string `json:"agentFiles,omitempty"`
+	FirstNote  time.Time         `json:"firstNote"`
+
+	// Cursors by stream. Head is the newest segment made, Verified the newest
+	// that the archive has; Segments are those between.
+	Cursors  map[string]read.Cursor `json:"cursors,omitempty"`
+	Head     Mark                   `json:"head"`
+	Verified Mark                   `json:"verified"`
+	Segments []Segment              `json:"segments,omitempty"`
+
+	// Gone are segments that the cluster asks for and the spool has no more.
+	Gone []int64 `json:"gone,omitempty"`
+
+	// Applied is this workstation's entry as the cluster was last seen to have
+	// it; nil before the first.
+	Applied *v1alpha1.Writer `json:"applied,omitempty"`
+}
+
+// clone returns a copy that shares nothing that is changed in place.
+func (s State) clone() State {
+	s.AgentFiles = maps.Clone(s.AgentFiles)
+	s.Cursors = maps.Clone(s.Cursors)
+	for stream, cursor := range s.Cursors {
+		s.Cursors[stream] = cursor.Clone()
+	}
+	s.Segments = slices.Clone(s.Segments)
+	s.Gone = slices.Clone(s.Gone)
+	s.Applied = s.Applied.DeepCopy()
+	return s
+}
+
+// Segment returns the segment with that number, or nil if it is verified or
+// was never made.
+func (s *State) Segment(seq int64) *Segment {
+	i := slices.IndexFunc(s.Segments, func(g Segment) bool { return g.Seq == seq })
+	if i < 0 {
+		return nil
+	}
+	return &s.Segments[i]
+}
+
+// At returns the mark after the segment with that number. It is known from the
+// verified one to the head.
+func (s *State) At(seq int64) (Mark, bool) {
+	mark := s.Verified
+	if seq == mark.Segments {
+		return mark, true
+	}
+	for _, g := range s.Segments {
+		mark = Mark{Segments: g.Seq, Lines: mark.Lines + g.Lines, Bytes: mark.Bytes + g.Bytes, Chain: g.Chain}
+		if g.Seq == seq {
+			return mark, true
+		}
+	}
+	return Mark{}, false
+}
+
+// Ready returns the mark up to which every segment is in the store, or lost
+// for good.
+func (s *State) Ready() Mark {
+	mark := s.Verified
+	for _, g := range s.Segments {
+		if g.SlotState != SlotUploaded && g.SlotState != SlotGone {
+			break
+		}
+		mark, _ = s.At(g.Seq)
+	}
+	return mark
+}
+
+// Oldest returns when the oldest segment that is not verified was made; the
+// zero time when all are.
+func (s *State) Oldest() time.Time {
+	if len(s.Segments) == 0 {
+		return time.Time{}
+	}
+	return s.Segments[0].CreatedAt
+}
