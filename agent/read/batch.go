@@ -1,0 +1,200 @@
+package read
+
+import (
+	"time"
+
+	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/segment"
+)
+
+// Project is the repository a record was written in.
+type Project struct {
+	// Name is for people; Remote is the normalized remote.
+	Name   string `json:"name"`
+	Remote string `json:"remote"`
+}
+
+// Verdict is the answer to the question whether a record may be heard.
+type Verdict struct {
+	Allowed bool
+	Project Project // where Allowed
+	Reason  string  // where not: one of a fixed set, seen by the whole team
+}
+
+// Reasons of withheld ranges that this package gives itself.
+const (
+	ReasonBeforeInit   = "before init"
+	ReasonOtherProject = "other project"
+)
+
+// Batch is what one call of Next read.
+type Batch struct {
+	// Header is that of the segment, without session, workstation, number,
+	// previous chain and time.
+	Header segment.Header
+
+	// Lines are the body. Empty when nothing may be heard: then there is no
+	// segment, and only the cursor moves.
+	Lines []redact.Redacted
+
+	// Cursor is the cursor after this batch.
+	Cursor Cursor
+
+	// Moved says that Cursor differs from the one before.
+	Moved bool
+
+	// More says that complete lines remain.
+	More bool
+
+	// Project is that of the body lines; nil without any.
+	Project *Project
+
+	// Branch and ForkedFrom are the newest known, redacted; often empty.
+	Branch     redact.Redacted
+	ForkedFrom string
+
+	// Spoken are the ids, of those asked for, that the transcript shows as
+	// given to the agent.
+	Spoken []string
+}
+
+// builder collects a batch line by line.
+type builder struct {
+	batch Batch
+	size  int64 // of the body, with line ends
+	input int64 // read, captured or not
+	run   *segment.Range
+}
+
+func newBuilder(stream string, cur Cursor, at time.Time) *builder {
+	b := &builder{}
+	b.batch.Cursor = cur.Clone()
+	h := &b.batch.Header
+	h.Stream = stream
+	h.Generation = cur.Generation
+	h.Offset = cur.Offset
+	if len(cur.Pending) > 0 {
+		h.Offset = cur.Pending[0].FromOffset
+	}
+	h.Findings = map[string]int{}
+	h.Rules = redact.RulesVersion
+	h.At = at
+	return b
+}
+
+// maxInput bounds what one batch reads, so that a file of nothing but large
+// records that are left out does not hold up the other sessions.
+const maxInput = 64 << 20
+
+// keep adds a body line.
+func (b *builder) keep(offset, length, index int64, line redact.Redacted, findings redact.Findings) {
+	b.flush()
+	h := &b.batch.Header
+	h.Offsets = append(h.Offsets, offset)
+	h.Indexes = append(h.Indexes, index)
+	for rule, n := range findings {
+		h.Findings[rule] += n
+	}
+	b.batch.Lines = append(b.batch.Lines, line)
+	b.size += int64(line.Len()) + 1
+	b.pass(offset+length, index)
+}
+
+// withhold adds a line to a withheld range.
+func (b *builder) withhold(offset, length, index int64, reason string) {
+	if b.run == nil || b.run.Reason != reason {
+		b.flush()
+		b.run = &segment.Range{FromOffset: offset, FromIndex: segment.NoIndex, ToIndex: segment.NoIndex, Reason: reason}
+	}
+	extend(b.run, segment.Range{FromIndex: index, ToIndex: index, ToOffset: offset + length})
+	b.pass(offset+length, index)
+}
+
+// extend lets a range reach to the end of the next one.
+func extend(r *segment.Range, next segment.Range) {
+	r.ToOffset = next.ToOffset
+	if r.FromIndex == segment.NoIndex {
+		r.FromIndex = next.FromIndex
+	}
+	if next.ToIndex != segment.NoIndex {
+		r.ToIndex = next.ToIndex
+	}
+}
+
+// pass moves the cursor over a line.
+func (b *builder) pass(offset, index int64) {
+	b.batch.Cursor.Offset = offset
+	if index >= 0 {
+		b.batch.Cursor.NextIndex = index + 1
+	}
+	b.batch.Moved = true
+}
+
+// flush ends the withheld range under way.
+func (b *builder) flush() {
+	if b.run != nil {
+		b.batch.Cursor.Pending = appendRange(b.batch.Cursor.Pending, *b.run)
+		b.run = nil
+	}
+}
+
+// maxPending bounds the withheld ranges of one segment: a batch with a body
+// closes there, and without one a range is joined to the one before, whatever
+// its reason, since only withheld and blank lines lie between. So a talk that
+// jumps between folders cannot grow the cursor without end.
+const maxPending = 1024
+
+// appendRange adds a range, joined to the last one where they meet.
+func appendRange(ranges []segment.Range, r segment.Range) []segment.Range {
+	if n := len(ranges); n > 0 {
+		last := &ranges[n-1]
+		meet := last.ToOffset == r.FromOffset && last.Reason == r.Reason
+		if meet || n >= maxPending {
+			extend(last, r)
+			return ranges
+		}
+	}
+	return append(ranges, r)
+}
+
+// fits says whether a line of so many redacted bytes belongs into this
+// segment. The first always does: a long line stands alone.
+func (b *builder) fits(length int64) bool {
+	return len(b.batch.Lines) == 0 || b.size+length < segment.CloseAt
+}
+
+// full says that the batch ends here.
+func (b *builder) full() bool {
+	return b.size >= segment.CloseAt || b.input >= maxInput ||
+		len(b.batch.Lines) > 0 && len(b.batch.Cursor.Pending) >= maxPending
+}
+
+// finish closes the batch after the last line read.
+func (b *builder) finish() Batch {
+	b.flush()
+	if len(b.batch.Lines) > 0 {
+		h := &b.batch.Header
+		h.Withheld, b.batch.Cursor.Pending = b.batch.Cursor.Pending, nil
+		h.EndOffset = b.batch.Cursor.Offset
+		h.FirstIndex, h.LastIndex = firstIndex(*h), b.batch.Cursor.NextIndex-1
+	}
+	return b.batch
+}
+
+// firstIndex returns the index of the first parsable line that the header
+// speaks of.
+func firstIndex(h segment.Header) int64 {
+	first := int64(segment.NoIndex)
+	lower := func(index int64) {
+		if index != segment.NoIndex && (first == segment.NoIndex || index < first) {
+			first = index
+		}
+	}
+	for _, index := range h.Indexes {
+		lower(index)
+	}
+	for _, r := range h.Withheld {
+		lower(r.FromIndex)
+	}
+	return first
+}

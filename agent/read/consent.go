@@ -1,0 +1,85 @@
+package read
+
+import (
+	"github.com/undersong-dev/undersong/internal/transcript"
+)
+
+// refuse returns why a line may not be heard, or "". It keeps, in the cursor,
+// what later lines depend on.
+func (s *step) refuse(line transcript.Line, record transcript.Record) string {
+	cur := &s.batch.Cursor
+	if line.Offset < cur.Baseline {
+		return s.hush(ReasonBeforeInit)
+	}
+	if retells(record) && cur.Hushed != "" {
+		return cur.Hushed
+	}
+	verdict := s.verdict(record)
+	if !verdict.Allowed {
+		return s.hush(verdict.Reason)
+	}
+	if s.want.Project == nil {
+		s.want.Project = &verdict.Project
+	} else if s.want.Project.Remote != verdict.Project.Remote {
+		return s.hush(ReasonOtherProject)
+	}
+	if record.CompactSummary && cur.NoSummaries {
+		return s.hush(ReasonRetells)
+	}
+	if s.prompt(record) {
+		cur.Hushed = ""
+	}
+	return ""
+}
+
+// ReasonRetells is given for a compact summary of a session of which something
+// was withheld.
+const ReasonRetells = "retells withheld lines"
+
+// hush notes that something was withheld.
+func (s *step) hush(reason string) string {
+	s.batch.Cursor.Hushed = reason
+	s.batch.Cursor.NoSummaries = true
+	return reason
+}
+
+// verdict asks for consent, once per place.
+func (s *step) verdict(record transcript.Record) Verdict {
+	at := place{cwd: s.batch.Cursor.LastCwd, entrypoint: record.Entrypoint}
+	if at.cwd == "" {
+		at.cwd = s.src.Cwd
+	}
+	verdict, asked := s.verdicts[at]
+	if !asked {
+		verdict = s.Decide(at.cwd, at.entrypoint)
+		s.verdicts[at] = verdict
+	}
+	return verdict
+}
+
+// retells says whether a record without a working directory of its own repeats
+// what a person said.
+func retells(record transcript.Record) bool {
+	switch record.Type {
+	case "last-prompt", "ai-title", "summary", "queue-operation":
+		return true
+	}
+	return false
+}
+
+// prompt says whether a record holds a person's own words.
+func (s *step) prompt(record transcript.Record) bool {
+	if record.Type != "user" {
+		return false
+	}
+	kind := transcript.MainStream
+	if s.src.Stream != Main {
+		kind = transcript.AgentStream
+	}
+	for _, entry := range record.Entries(kind, s.src.Session) {
+		if entry.Speaker == transcript.User {
+			return true
+		}
+	}
+	return false
+}

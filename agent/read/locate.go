@@ -1,0 +1,185 @@
+package read
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// ErrMissing is returned when the stream's file is nowhere to be found. That
+// is normal before the first prompt and after a person deleted it.
+var ErrMissing = errors.New("transcript is missing")
+
+// Source names one stream and where to look for it.
+type Source struct {
+	// Session is the session's id, Stream is Main or agent-<id>.
+	Session string
+	Stream  string
+
+	// Path is the newest path known, from a note or from a folder listing.
+	Path string
+
+	// Cwd stands in for records before the first that names one.
+	Cwd string
+
+	// Baseline is the size the file had at init, 0 where it did not exist.
+	Baseline int64
+}
+
+// open returns the file to read on, and the cursor to read it from: the same,
+// or the start of the next generation.
+func open(src Source, cur Cursor) (*os.File, Cursor, error) {
+	here, err := candidate(src.Path, cur)
+	if err != nil {
+		return nil, cur, err
+	}
+	if here.fits {
+		return here.take(cur)
+	}
+	for _, path := range elsewhere(src, cur) {
+		other, err := candidate(path, cur)
+		if err != nil {
+			continue // an unreadable neighbour is no reason to stop
+		}
+		if other.fits {
+			here.close()
+			return other.take(cur)
+		}
+		other.close()
+	}
+	if here.file == nil {
+		return nil, cur, ErrMissing
+	}
+	// Another file took the place, or the file was cut: what was read stays
+	// read, and this is a new one. Its lines are told apart from the old ones
+	// by the generation. Ranges that were still to be named went with the file.
+	cur = Cursor{Generation: cur.Generation + 1, LastCwd: cur.LastCwd, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries}
+	return here.take(cur)
+}
+
+// found is one path that was looked at.
+type found struct {
+	path string
+	file *os.File // nil when there is none
+	info fs.FileInfo
+	fits bool
+}
+
+// candidate opens path and says whether it holds the bytes that cur has read.
+func candidate(path string, cur Cursor) (found, error) {
+	file, err := os.Open(path) //nolint:gosec // the path comes from the coding agent's own hook call
+	if errors.Is(err, fs.ErrNotExist) {
+		return found{path: path}, nil
+	}
+	if err != nil {
+		return found{}, fmt.Errorf("open transcript: %w", withoutPath(err))
+	}
+	info, err := file.Stat()
+	if err != nil || !info.Mode().IsRegular() {
+		_ = file.Close() // nothing was written
+		if err == nil {
+			err = errors.New("not a regular file")
+		}
+		return found{}, fmt.Errorf("open transcript: %w", withoutPath(err))
+	}
+	f := found{path: path, file: file, info: info}
+	if f.fits, err = cur.Signature.Matches(file); err != nil {
+		f.close()
+		return found{}, fmt.Errorf("read transcript: %w", withoutPath(err))
+	}
+	return f, nil
+}
+
+func (f found) close() {
+	if f.file != nil {
+		_ = f.file.Close() // nothing was written
+	}
+}
+
+// take moves the cursor to this file and the file to the cursor.
+func (f found) take(cur Cursor) (*os.File, Cursor, error) {
+	if _, err := f.file.Seek(cur.Offset, io.SeekStart); err != nil {
+		f.close()
+		return nil, cur, fmt.Errorf("read transcript: %w", withoutPath(err))
+	}
+	cur.Path = f.path
+	cur.Dev, cur.Inode = identity(f.info)
+	return f.file, cur, nil
+}
+
+// elsewhere lists the paths at which the file may lie after it was moved: the
+// cursor's own, and the same name in the neighbouring project folders, which is
+// where the coding agent puts a session that enters a worktree.
+func elsewhere(src Source, cur Cursor) []string {
+	var paths []string
+	if cur.Path != "" && cur.Path != src.Path {
+		paths = append(paths, cur.Path)
+	}
+	// The part of the path below the project folder: the file itself, or
+	// <session>/subagents/<file>.
+	project, below := filepath.Dir(src.Path), filepath.Base(src.Path)
+	if src.Stream != Main {
+		below = filepath.Join(src.Session, "subagents", below)
+		project = filepath.Dir(filepath.Dir(project))
+	}
+	folders, err := os.ReadDir(filepath.Dir(project))
+	if err != nil {
+		return paths
+	}
+	for _, folder := range folders {
+		path := filepath.Join(filepath.Dir(project), folder.Name(), below)
+		if folder.IsDir() && path != src.Path && path != cur.Path {
+			paths = append(paths, path)
+		}
+	}
+	return paths
+}
+
+// Changed says, without reading, whether the stream's file is another than the
+// cursor saw, or has bytes after it. A torn tail counts: reading it is cheap.
+func Changed(path string, cur Cursor) bool {
+	info, err := os.Stat(path)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) || cur.Path != path
+	}
+	dev, inode := identity(info)
+	return info.Size() != cur.Offset || path != cur.Path || dev != cur.Dev || inode != cur.Inode
+}
+
+// Agents lists the subagent files that lie beside a session's main file, as
+// stream name to path.
+func Agents(mainPath, session string) map[string]string {
+	dir := filepath.Join(filepath.Dir(mainPath), session, "subagents")
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // there is no such folder until a subagent ran
+	}
+	streams := make(map[string]string)
+	for _, file := range files {
+		if stream, ok := AgentStream(file.Name()); ok && file.Type().IsRegular() {
+			streams[stream] = filepath.Join(dir, file.Name())
+		}
+	}
+	return streams
+}
+
+// AgentStream returns the name of the stream that a subagent's file holds.
+func AgentStream(path string) (string, bool) {
+	name := filepath.Base(path)
+	if filepath.Ext(name) != ".jsonl" {
+		return "", false
+	}
+	name = name[:len(name)-len(".jsonl")]
+	return name, agentStream.MatchString(name)
+}
+
+// withoutPath keeps the cause and drops the path, which may name a project.
+func withoutPath(err error) error {
+	if perr, ok := errors.AsType[*fs.PathError](err); ok {
+		return perr.Err
+	}
+	return err
+}

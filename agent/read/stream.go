@@ -1,0 +1,139 @@
+package read
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+
+	"k8s.io/utils/clock"
+
+	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/segment"
+	"github.com/undersong-dev/undersong/internal/transcript"
+)
+
+// Reader reads streams. Its fields are set once; it may be shared.
+type Reader struct {
+	Redactor *redact.Redactor
+	Clock    clock.PassiveClock
+
+	// Decide answers whether a record of this working directory and entry point
+	// may be heard now. It is asked once per directory in a batch.
+	Decide func(cwd, entrypoint string) Verdict
+}
+
+// Want is what the caller knows of the session besides the stream.
+type Want struct {
+	// Project of the Session; nil before its first captured record, which
+	// then decides.
+	Project *Project
+
+	// Claimed are ids of whispers to look for in the main stream.
+	Claimed []string
+}
+
+// Next reads one batch. It returns ErrMissing while there is no file. Reading
+// ends at the last complete line, when the segment is full, or when ctx is
+// done; the batch so far is then still good.
+func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (Batch, error) {
+	if cur.fresh() {
+		cur.Baseline = src.Baseline
+	}
+	file, cur, err := open(src, cur)
+	if err != nil {
+		return Batch{}, err
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+
+	s := &step{Reader: r, src: src, want: want, builder: newBuilder(src.Stream, cur, r.Clock.Now().UTC()), verdicts: map[place]Verdict{}}
+	lines := transcript.NewLines(file, cur.Offset)
+	for ctx.Err() == nil && lines.Next() {
+		line := lines.Line()
+		if !s.line(line) || s.full() {
+			s.batch.More = true
+			break
+		}
+	}
+	if err := lines.Err(); err != nil {
+		return Batch{}, fmt.Errorf("read transcript: %w", withoutPath(err))
+	}
+	batch := s.finish()
+	batch.Project = s.want.Project
+	if len(batch.Lines) == 0 {
+		batch.Project = nil
+	}
+	if batch.Cursor.Signature, err = transcript.Sign(file, batch.Cursor.Offset); err != nil {
+		return Batch{}, fmt.Errorf("read transcript: %w", withoutPath(err))
+	}
+	batch.Branch, _ = r.Redactor.Text(s.state.Branch)
+	batch.ForkedFrom = s.state.ForkedFrom
+	return batch, nil
+}
+
+// place is what consent depends on.
+type place struct{ cwd, entrypoint string }
+
+// step is one call of Next.
+type step struct {
+	*Reader
+	*builder
+	src      Source
+	want     Want
+	state    transcript.State
+	verdicts map[place]Verdict
+}
+
+// line takes one line into the batch. It returns false when the line belongs
+// into the next segment.
+func (s *step) line(line transcript.Line) bool {
+	s.input += line.Length
+	record, err := transcript.Parse(line.Raw)
+	if err == transcript.ErrBlank && !line.TooLong { //nolint:errorlint // a sentinel that Parse returns as it is
+		s.pass(line.Offset+line.Length, segment.NoIndex)
+		return true
+	}
+	index := int64(segment.NoIndex)
+	if err == nil {
+		index = s.batch.Cursor.NextIndex
+	}
+	s.listen(record, line.Raw)
+	before := s.batch.Cursor
+	if record.Cwd != "" {
+		s.batch.Cursor.LastCwd = record.Cwd
+	}
+	if reason := s.refuse(line, record); reason != "" {
+		s.withhold(line.Offset, line.Length, index, reason)
+		return true
+	}
+	redacted, findings := s.redact(line)
+	if !s.fits(int64(redacted.Len())) {
+		s.batch.Cursor = before // the next batch reads this line again
+		return false
+	}
+	s.state.Fold(record, s.src.Session)
+	s.keep(line.Offset, line.Length, index, redacted, findings)
+	return true
+}
+
+// redact returns the body line for a transcript line. One that was too long to
+// read leaves as a stub of its length.
+func (s *step) redact(line transcript.Line) (redact.Redacted, redact.Findings) {
+	if line.TooLong {
+		return s.Redactor.Line(fmt.Appendf(nil, `{"type":"undersong-stub","of":"too-long","bytes":%d}`, line.Length))
+	}
+	return s.Redactor.Line(line.Raw)
+}
+
+// listen looks for whispers that this record shows as given.
+func (s *step) listen(record transcript.Record, raw []byte) {
+	if s.src.Stream != Main || record.Type != "attachment" {
+		return
+	}
+	for _, id := range s.want.Claimed {
+		// Ids are random, so the id itself is enough, however deep in JSON it
+		// is escaped.
+		if bytes.Contains(raw, []byte(id)) {
+			s.batch.Spoken = append(s.batch.Spoken, id)
+		}
+	}
+}
