@@ -173,7 +173,7 @@ const (
 // Bounds of what is looked at before it is known to be a secret.
 const (
 	maxName  = 64
-	maxValue = 512
+	maxValue = 256
 )
 
 // matchAssignment takes the value of a name that says secret.
@@ -359,23 +359,30 @@ func closing(text []byte, first int, escaped bool) int {
 	return len(text)
 }
 
-// stops are the bytes that end a value which is not quoted.
-func stops(how writing) string {
+// Bytes that end a value which is not quoted.
+var (
+	envStops   = newSet("", " \t\r\n")
+	aloneStops = newSet("", " \t\r\n\"'`<>&")
+	bareStops  = newSet("", " \t\r\n\"'`,;<>&|)}](")
+	lineStops  = newSet("", " \t\r\n\"'`,;<>")
+)
+
+func stops(how writing) *set {
 	switch how {
 	case env:
-		return " \t\r\n"
+		return envStops
 	case alone:
-		return " \t\r\n\"'`<>&"
+		return aloneStops
 	case bare:
-		return " \t\r\n\"'`,;<>&|)}]("
+		return bareStops
 	case lined, quoted, phrased:
 	}
-	return " \t\r\n\"'`,;<>"
+	return lineStops
 }
 
-func valueRun(text []byte, stops string) int {
+func valueRun(text []byte, stops *set) int {
 	i := 0
-	for i < len(text) && strings.IndexByte(stops, text[i]) < 0 {
+	for i < len(text) && !stops[text[i]] {
 		if text[i] == '\\' && i+1 < len(text) && strings.IndexByte("nrt\"'", text[i+1]) >= 0 {
 			break // encoded twice
 		}

@@ -288,7 +288,7 @@ func invisible(text []byte) int {
 // terminalSequence returns the length of the sequence that the escape character
 // at the start of text begins, 1 if it begins none.
 func terminalSequence(text []byte) int {
-	const limit = 256 // no terminal takes longer ones
+	const limit = 128 // longer ones than a title or a link has are none
 	if len(text) < 2 {
 		return 1
 	}

@@ -117,6 +117,8 @@ const (
 	minText  = 8    // no secret with its sign is shorter
 	maxRules = 64   // asserted by New
 	maxAhead = 1024 // how far a match that fails may have looked
+	// maxPassword is how far the password of an address may go on behind a slash.
+	maxPassword = 128
 )
 
 // builtin returns the rules. Their order decides nothing; names go into
@@ -335,6 +337,8 @@ func matchSignature(text []byte, _, end int) (int, int, int) {
 
 var signatureSet = newSet("09azAZ", "%+/=_-.~")
 
+var uriStops = newSet("\x00 ", "\"'`<>\\")
+
 // matchURI takes the password between scheme://user: and @host, and a token
 // that stands in the place of the user.
 func matchURI(text []byte, at, end int) (int, int, int) {
@@ -349,7 +353,7 @@ func matchURI(text []byte, at, end int) (int, int, int) {
 	// password that was not encoded.
 	colon, sign, slash := -1, -1, -1
 	limit := min(len(text), end+maxAhead)
-	for i := end; i < limit && text[i] > ' ' && bytes.IndexByte([]byte("\"'`<>\\"), text[i]) < 0; i++ {
+	for i := end; i < limit && !uriStops[text[i]]; i++ {
 		switch text[i] {
 		case ':':
 			if colon < 0 && slash < 0 {
@@ -360,7 +364,7 @@ func matchURI(text []byte, at, end int) (int, int, int) {
 		case '/', '?', '#':
 			if slash < 0 {
 				slash = i
-				limit = min(limit, i+maxAhead/4)
+				limit = min(limit, i+maxPassword)
 			}
 		}
 		if slash >= 0 && (sign >= 0 || colon < 0 || run(text, colon+1, digit) == slash) {
