@@ -35,11 +35,10 @@ func (h call) wakeDaemon() error {
 		return nil
 	}
 	mark := filepath.Join(h.home, startFile)
-	now := h.Now()
 	info, err := os.Stat(mark)
 	if err == nil {
 		// A time to come is that of a clock that was set back.
-		if since := now.Sub(info.ModTime()); since >= 0 && since < startEvery {
+		if since := h.at.Sub(info.ModTime()); since >= 0 && since < startEvery {
 			return nil
 		}
 	}
@@ -49,7 +48,7 @@ func (h call) wakeDaemon() error {
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("mark attempt: %w", err)
 	}
-	if err := os.Chtimes(mark, now, now); err != nil {
+	if err := os.Chtimes(mark, h.at, h.at); err != nil {
 		return fmt.Errorf("mark attempt: %w", err)
 	}
 	return h.startDaemon()

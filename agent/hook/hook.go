@@ -54,7 +54,8 @@ func Run(in io.Reader, out io.Writer, env Env) {
 		return
 	}
 	event, err := readInput(in)
-	h := call{Env: env, home: home, config: config, input: event}
+	// Not in local time: that would read the time zone from the disk.
+	h := call{input: event, home: home, config: config, at: env.Now().UTC()}
 	switch {
 	case err != nil:
 		h.log("read stdin", err)
@@ -89,10 +90,10 @@ func known(event string) bool {
 
 // call is one call of the hook.
 type call struct {
-	Env
 	input
 	home   string
 	config note.Config
+	at     time.Time
 }
 
 // answer leaves the note, sees to the daemon, and prints.
@@ -133,7 +134,7 @@ func (h call) note() note.Note {
 		Entrypoint:      variable("CLAUDE_CODE_ENTRYPOINT"),
 		LettaMode:       variable("LETTA_MODE"),
 		LettaHome:       variable("LETTA_HOME"),
-		At:              h.Now(),
+		At:              h.at,
 	}
 }
 
@@ -176,7 +177,7 @@ func (h call) whispers() ([]byte, error) {
 	// Before a tool call, a line for the person alone would be noise: it waits
 	// for the next prompt.
 	limit := whisper.Limit{TextOnly: h.event == PreToolUse}
-	text, notices, claimed, err := whisper.Claim(h.home, h.session, h.Now(), limit)
+	text, notices, claimed, err := whisper.Claim(h.home, h.session, h.at, limit)
 	if err != nil || len(claimed) == 0 {
 		return nil, err
 	}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -392,28 +393,27 @@ func TestSweep(t *testing.T) {
 	if err := hook.Sweep(home, now); err != nil {
 		t.Fatalf("nothing there: %v", err)
 	}
-	run(event("PreToolUse", "tool_use_id", "a"))
-	half := filepath.Join(note.Dir(home), ".tmp-1.json")
-	if err := os.WriteFile(half, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	stdin := event("PreToolUse", "tool_use_id", "a")
 	for _, step := range []struct {
-		age  time.Duration
-		want int
-	}{{59 * time.Minute, 1}, {61 * time.Minute, 0}} {
-		// Files carry the time of the machine.
-		if err := hook.Sweep(home, time.Now().Add(step.age)); err != nil {
+		reason string
+		at     time.Duration
+		notes  int
+	}{
+		{reason: "the first call", at: 0, notes: 1},
+		{reason: "the same call", at: 0, notes: 1},
+		{reason: "the same call, in the next span", at: 9*time.Minute + 59*time.Second, notes: 1},
+		{reason: "long after, as no second hook is", at: 20 * time.Minute, notes: 2},
+	} {
+		at := now.Add(step.at)
+		hook.Run(strings.NewReader(stdin), io.Discard, hook.Env{Now: func() time.Time { return at }})
+		if err := hook.Sweep(home, at); err != nil {
 			t.Fatal(err)
 		}
-		marks, err := os.ReadDir(filepath.Join(home, "once"))
-		if err != nil || len(marks) != step.want {
-			t.Errorf("after %v: %d marks, %v; want %d", step.age, len(marks), err, step.want)
+		if got := len(notes(t, home)); got != step.notes {
+			t.Errorf("%s: %d notes, want %d", step.reason, got, step.notes)
 		}
-	}
-	if _, err := os.Stat(half); !errors.Is(err, fs.ErrNotExist) {
-		t.Error("half a note is still there")
-	}
-	if got := len(notes(t, home)); got != 1 {
-		t.Errorf("%d notes, want 1: the daemon removes them", got)
+		if spans, err := os.ReadDir(filepath.Join(home, "once")); err != nil || len(spans) > 2 {
+			t.Errorf("%s: %v, %v in the folder", step.reason, spans, err)
+		}
 	}
 }

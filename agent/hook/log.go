@@ -29,7 +29,7 @@ func (h call) log(doing string, problem error) {
 		Event   string    `json:"event,omitempty"`
 		Doing   string    `json:"doing"`
 		Problem string    `json:"problem"`
-	}{h.Now(), event, doing, problem.Error()})
+	}{h.at, event, doing, problem.Error()})
 	if err != nil {
 		return
 	}

@@ -6,17 +6,25 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
 )
 
-// onceDir holds an empty file for each prompt and tool call that was answered.
+// onceDir has a folder for each span of time, and in it a file for each prompt
+// and tool call that was answered then.
 const onceDir = "once"
 
-// keepOnce is how long these are kept. Two hooks for one event start together.
-const keepOnce = time.Hour
+// markFile, in onceDir, is what these files are links to: making a file can
+// cost as much as starting the process.
+const markFile = "mark"
+
+// onceSpan is that span. Two hooks for one event start together, so this span
+// and the one before are all that is looked at.
+const onceSpan = 10 * time.Minute
 
 // first reports whether no other call has this event. The same hook in the
 // user's settings and in a plugin fires twice for each. The other events have
@@ -37,13 +45,36 @@ func (h call) first() bool {
 	if err != nil {
 		return true
 	}
-	path := filepath.Join(h.home, onceDir, name)
-	err = createNew(path)
-	if errors.Is(err, fs.ErrNotExist) { // the first one ever
-		_ = os.Mkdir(filepath.Dir(path), 0o700) // another call may have; the next error tells
-		err = createNew(path)
+	dir := filepath.Join(h.home, onceDir)
+	if _, err := os.Lstat(filepath.Join(dir, span(h.at.Add(-onceSpan)), name)); err == nil {
+		return false
 	}
-	return !errors.Is(err, fs.ErrExist)
+	return !errors.Is(h.mark(filepath.Join(dir, span(h.at), name)), fs.ErrExist)
+}
+
+// mark makes a file, or returns fs.ErrExist where there is one.
+func (h call) mark(path string) error {
+	mark := filepath.Join(h.home, onceDir, markFile)
+	err := os.Link(mark, path)
+	if !errors.Is(err, fs.ErrNotExist) {
+		if err == nil || errors.Is(err, fs.ErrExist) {
+			return err
+		}
+		return createNew(path) // no links here, or no more of them
+	}
+	// The first one of this span, or ever.
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return err
+	}
+	if err := createNew(mark); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	return createNew(path)
+}
+
+// span names the span of time that a moment is in.
+func span(at time.Time) string {
+	return strconv.FormatInt(at.Unix()/int64(onceSpan/time.Second), 10)
 }
 
 // createNew makes an empty file, and fails when there is one.
@@ -55,35 +86,23 @@ func createNew(path string) error {
 	return file.Close()
 }
 
-// Sweep removes what hooks leave behind: the marks of calls older than an hour,
-// and notes that a kill left half written. The daemon calls it now and then.
+// Sweep removes what hooks leave behind and nobody needs any more. The daemon
+// calls it now and then.
 func Sweep(home string, now time.Time) error {
-	err := errors.Join(
-		sweep(filepath.Join(home, onceDir), now, func(string) bool { return true }),
-		sweep(note.Dir(home), now, durable.IsTemp),
-	)
-	if err != nil {
+	errs := []error{note.Sweep(home, now)}
+	dir := filepath.Join(home, onceDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
+	keep := []string{markFile, span(now), span(now.Add(-onceSpan))}
+	for _, e := range entries {
+		if !slices.Contains(keep, e.Name()) {
+			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("sweep after hooks: %w", err)
 	}
 	return nil
-}
-
-// sweep removes old files of some names.
-func sweep(dir string, now time.Time, which func(name string) bool) error {
-	entries, err := os.ReadDir(dir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	errs := []error{err}
-	for _, e := range entries {
-		if !which(e.Name()) {
-			continue
-		}
-		info, err := e.Info()
-		if err != nil || now.Sub(info.ModTime()) < keepOnce {
-			continue // gone, or young
-		}
-		errs = append(errs, os.Remove(filepath.Join(dir, e.Name())))
-	}
-	return errors.Join(errs...)
 }

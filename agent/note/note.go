@@ -1,14 +1,17 @@
 package note
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"hash/fnv"
 	"io/fs"
 	"math/rand/v2"
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +20,8 @@ import (
 
 const (
 	notesDir = "notes"
-	badDir   = "bad" // in notesDir
+	badDir   = "bad"  // in notesDir
+	sameDir  = "same" // in notesDir, see Write
 
 	// suffix ends the name of a note.
 	suffix = ".json"
@@ -27,6 +31,9 @@ const (
 
 	// maxList bounds what List reads in one call.
 	maxList = 1000
+
+	// keepSame is how long a content is kept to be linked to.
+	keepSame = 24 * time.Hour
 
 	// maxBad bounds the notes that are kept for a person to look at.
 	maxBad = 100
@@ -80,8 +87,8 @@ type Note struct {
 	LettaMode string `json:"lettaMode,omitempty"`
 	LettaHome string `json:"lettaHome,omitempty"`
 
-	// At is when the hook was called.
-	At time.Time `json:"at"`
+	// At is when the hook was called. It is in the name of the file.
+	At time.Time `json:"-"`
 }
 
 // File is a note with the name under which Remove finds it.
@@ -92,6 +99,10 @@ type File struct {
 
 // Write adds a note. It does not sync: a note that is lost with the power is
 // made good by the next. The state directory must exist; notes/ is made.
+//
+// Most notes of a session differ in their time only, and making a file can cost
+// as much as starting the process. So the first of its kind stays in
+// notes/same/, under its hash, and the next ones are links to it.
 func Write(home string, n Note) error {
 	n.Version = Version
 	data, err := json.Marshal(n)
@@ -102,24 +113,74 @@ func Write(home string, n Note) error {
 		return fmt.Errorf("write note: %w", durable.ErrTooLarge)
 	}
 	dir := filepath.Join(home, notesDir)
-	name := fileName(n.At)
-	err = put(dir, name, data)
-	if errors.Is(err, fs.ErrNotExist) { // the first note
+	name := filepath.Join(dir, fileName(n.At))
+	same := filepath.Join(dir, sameDir, hash(data))
+	if stored, err := durable.ReadFile(same, maxNote); err == nil && bytes.Equal(stored, data) && os.Link(same, name) == nil {
+		return nil
+	}
+	err = put(name, data)
+	if errors.Is(err, fs.ErrNotExist) { // the first note ever
 		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-			err = put(dir, name, data)
+			err = put(name, data)
 		}
 	}
 	if err != nil {
 		return fmt.Errorf("write note: %w", err)
+	}
+	share(name, same)
+	return nil
+}
+
+// share lets the next notes of this content be links to this one. What fails,
+// on a file system without links above all, only makes them files of their own.
+func share(name, same string) {
+	_ = os.Remove(same) // another note with this hash, a damaged one, or one with too many links
+	if err := os.Link(name, same); errors.Is(err, fs.ErrNotExist) {
+		_ = os.Mkdir(filepath.Dir(same), 0o700)
+		_ = os.Link(name, same)
+	}
+}
+
+// hash names the notes of one content.
+func hash(data []byte) string {
+	h := fnv.New64a()
+	_, _ = h.Write(data) // never fails
+	return strconv.FormatUint(h.Sum64(), 16) + suffix
+}
+
+// Sweep forgets contents that were first noted more than a day ago, and notes
+// that a kill left half written. The daemon calls it now and then.
+func Sweep(home string, now time.Time) error {
+	var errs []error
+	for dir, which := range map[string]func(string) bool{
+		filepath.Join(home, notesDir):          durable.IsTemp,
+		filepath.Join(home, notesDir, sameDir): func(string) bool { return true },
+	} {
+		entries, err := os.ReadDir(dir)
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+		for _, e := range entries {
+			info, err := e.Info()
+			if !which(e.Name()) || err != nil || now.Sub(info.ModTime()) < keepSame {
+				continue // a note, gone, or young
+			}
+			if err := os.Remove(filepath.Join(dir, e.Name())); err != nil && !errors.Is(err, fs.ErrNotExist) {
+				errs = append(errs, err)
+			}
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("sweep notes: %w", err)
 	}
 	return nil
 }
 
 // put writes a file under a temporary name and renames it, so that the daemon
 // sees whole notes only.
-func put(dir, name string, data []byte) error {
-	temp := filepath.Join(dir, durable.TempName(name))
-	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // both parts are ours
+func put(name string, data []byte) error {
+	temp := filepath.Join(filepath.Dir(name), durable.TempName(filepath.Base(name)))
+	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the name is ours
 	if err != nil {
 		return err
 	}
@@ -128,7 +189,7 @@ func put(dir, name string, data []byte) error {
 		err = cerr
 	}
 	if err == nil {
-		err = os.Rename(temp, filepath.Join(dir, name))
+		err = os.Rename(temp, name)
 	}
 	if err != nil {
 		_ = os.Remove(temp) // the first error says what is wrong
@@ -140,6 +201,16 @@ func put(dir, name string, data []byte) error {
 // their id, one process in the random number.
 func fileName(at time.Time) string {
 	return fmt.Sprintf("%020d-%d-%016x%s", max(at.UnixNano(), 0), os.Getpid(), rand.Uint64(), suffix) //nolint:gosec // only has to be new
+}
+
+// timeOf returns the time in a name.
+func timeOf(name string) (time.Time, error) {
+	digits, _, _ := strings.Cut(name, "-")
+	nanos, err := strconv.ParseInt(digits, 10, 64)
+	if err != nil || len(digits) != 20 {
+		return time.Time{}, errors.New("not the name of a note")
+	}
+	return time.Unix(0, nanos).UTC(), nil
 }
 
 // List returns the notes that wait, oldest first, at most 1,000 of them: list
@@ -200,6 +271,9 @@ func read(name string) (Note, error) {
 	}
 	var n Note
 	if err := json.Unmarshal(data, &n); err != nil {
+		return Note{}, err
+	}
+	if n.At, err = timeOf(filepath.Base(name)); err != nil {
 		return Note{}, err
 	}
 	if n.Version < 1 || n.Version > Version || n.Event == "" || !ValidSession(n.Session) {

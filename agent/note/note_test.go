@@ -63,7 +63,9 @@ func TestBrokenNotesAreSetAside(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason  string
 		content string
+		file    string
 	}{
+		"no time":      {reason: "not a name of ours", content: `{"version":1,"event":"Stop","session":"a"}`, file: "a.json"},
 		"empty":        {reason: "a crash may leave an empty file", content: ""},
 		"torn":         {reason: "a part of a note", content: `{"version":1,"eve`},
 		"other json":   {reason: "not an object", content: `[1]`},
@@ -77,7 +79,11 @@ func TestBrokenNotesAreSetAside(t *testing.T) {
 			if err := note.Write(home, example(2)); err != nil {
 				t.Fatal(err)
 			}
-			broken := filepath.Join(note.Dir(home), "00000000000000000001-1-1.json")
+			file := tc.file
+			if file == "" {
+				file = "00000000000000000001-1-1.json"
+			}
+			broken := filepath.Join(note.Dir(home), file)
 			if err := os.WriteFile(broken, []byte(tc.content), 0o600); err != nil {
 				t.Fatal(err)
 			}
@@ -191,6 +197,104 @@ func TestNotesAreWhole(t *testing.T) {
 	}
 	if bad, err := note.Broken(home); err != nil || len(bad) > 0 {
 		t.Errorf("broken notes: %v, %v", bad, err)
+	}
+}
+
+// TestNotesOfOneKindShareAFile: making a file is the dearest thing that a hook
+// does.
+func TestNotesOfOneKindShareAFile(t *testing.T) {
+	home := t.TempDir()
+	for n := range 3 {
+		one := example(0)
+		one.At = at.Add(time.Duration(n) * time.Second)
+		if err := note.Write(home, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := note.List(home)
+	if err != nil || len(files) != 3 {
+		t.Fatalf("%d notes, %v", len(files), err)
+	}
+	var infos []os.FileInfo
+	for _, f := range files {
+		info, err := os.Stat(filepath.Join(note.Dir(home), f.Name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		infos = append(infos, info)
+	}
+	if !os.SameFile(infos[0], infos[1]) || !os.SameFile(infos[0], infos[2]) {
+		t.Error("they are three files")
+	}
+}
+
+// TestSharedFileIsDamaged: what the power left of it must not become a note.
+func TestSharedFileIsDamaged(t *testing.T) {
+	home := t.TempDir()
+	for n := range 3 {
+		if n > 0 {
+			same, err := filepath.Glob(filepath.Join(note.Dir(home), "same", "*"))
+			if err != nil || len(same) != 1 {
+				t.Fatal(same, err)
+			}
+			if err := os.Remove(same[0]); err != nil {
+				t.Fatal(err)
+			}
+			if err := os.WriteFile(same[0], []byte(strings.Repeat("x", 70<<10*(n-1))), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := note.Write(home, example(1)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	files, err := note.List(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]note.Note{example(1), example(1), example(1)}, notes(files)); diff != "" {
+		t.Errorf("notes (-want +got):\n%s", diff)
+	}
+}
+
+func TestSweep(t *testing.T) {
+	home := t.TempDir()
+	if err := note.Sweep(home, at); err != nil {
+		t.Fatalf("nothing there: %v", err)
+	}
+	if err := note.Write(home, example(1)); err != nil {
+		t.Fatal(err)
+	}
+	half := filepath.Join(note.Dir(home), ".tmp-1.json")
+	if err := os.WriteFile(half, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	left := func() int {
+		names, err := filepath.Glob(filepath.Join(note.Dir(home), "*", "*"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := os.Stat(half); err == nil {
+			names = append(names, half)
+		}
+		return len(names)
+	}
+	for _, step := range []struct {
+		age  time.Duration
+		want int
+	}{{23 * time.Hour, 2}, {25 * time.Hour, 0}} {
+		if err := note.Sweep(home, time.Now().Add(step.age)); err != nil { // files carry the machine's time
+			t.Fatal(err)
+		}
+		if got := left(); got != step.want {
+			t.Errorf("after %v: %d files left, want %d", step.age, got, step.want)
+		}
+	}
+	if err := note.Write(home, example(1)); err != nil {
+		t.Fatal(err)
+	}
+	if files, err := note.List(home); err != nil || len(files) != 2 {
+		t.Errorf("%d notes, %v; want both", len(files), err)
 	}
 }
 
