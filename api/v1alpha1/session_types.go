@@ -88,7 +88,7 @@ type Slot struct {
 
 // Writer is what one workstation says of its own part of a session. Only that
 // workstation applies it.
-// +kubebuilder:validation:XValidation:rule="self.segments != oldSelf.segments || (self.chain == oldSelf.chain && self.lines == oldSelf.lines && self.bytes == oldSelf.bytes)",message="segments, chain, lines and bytes change together: an entry without a new segment keeps them"
+// +kubebuilder:validation:XValidation:rule="self.segments != oldSelf.segments || (self.chain == oldSelf.chain && self.previousChain == oldSelf.previousChain && self.lines == oldSelf.lines && self.bytes == oldSelf.bytes)",message="segments, chain, previousChain, lines and bytes change together: an entry without a new segment keeps them"
 // +kubebuilder:validation:XValidation:rule="self.segments >= oldSelf.segments",message="segments cannot be taken back"
 // +kubebuilder:validation:XValidation:rule="self.segments <= oldSelf.segments || (self.previousChain == oldSelf.chain && self.lines >= oldSelf.lines && self.bytes >= oldSelf.bytes)",message="previousChain must be the chain that the cluster has, and lines and bytes can only grow"
 // +kubebuilder:validation:XValidation:rule="self.segments == oldSelf.segments || self.chain != oldSelf.chain",message="a new segment has a new chain"
