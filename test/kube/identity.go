@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 
 	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
@@ -32,7 +30,7 @@ const (
 	ControllerUser = "system:serviceaccount:" + ControllerNamespace + ":" + ControllerName
 
 	// LettaSecret and StoreSecret are the Secrets that Team lets the
-	// controller read, as config/samples names them. Use Secret for others.
+	// controller read, as config/samples names them.
 	LettaSecret = "undersong-letta"
 	StoreSecret = "undersong-store"
 
@@ -112,38 +110,17 @@ func (c *Cluster) Team(ctx context.Context, namespace string, members, leads []s
 			return err
 		}
 	}
-	return c.readable(ctx, api, namespace, LettaSecret, StoreSecret)
+	return readable(ctx, api, namespace)
 }
 
-// Secret writes a Secret of a team and lets the controller read it.
-func (c *Cluster) Secret(ctx context.Context, namespace, name string, data map[string]string) error {
-	api, err := c.Client(c.Admin())
-	if err != nil {
-		return err
-	}
-	secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	_, err = controllerutil.CreateOrUpdate(ctx, api, secret, func() error {
-		secret.StringData = maps.Clone(data)
-		return nil
-	})
-	if err != nil {
-		return fmt.Errorf("write Secret %s: %w", name, err)
-	}
-	return c.readable(ctx, api, namespace, name)
-}
-
-// readable adds Secrets to those the controller may read in a namespace. Each
-// is named: no rule lets it list or read the others.
-func (c *Cluster) readable(ctx context.Context, api client.Client, namespace string, names ...string) error {
+// readable lets the controller read two Secrets of a namespace. Each is named:
+// no rule lets it list or read the others.
+func readable(ctx context.Context, api client.Client, namespace string) error {
 	role := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: secretsRole}}
 	_, err := controllerutil.CreateOrUpdate(ctx, api, role, func() error {
-		for _, rule := range role.Rules {
-			names = append(names, rule.ResourceNames...)
-		}
-		slices.Sort(names)
 		role.Rules = []rbacv1.PolicyRule{{
 			APIGroups: []string{""}, Resources: []string{"secrets"}, Verbs: []string{"get"},
-			ResourceNames: slices.Compact(names),
+			ResourceNames: []string{LettaSecret, StoreSecret},
 		}}
 		return nil
 	})

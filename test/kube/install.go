@@ -53,25 +53,6 @@ func (c *Cluster) install(ctx context.Context) error {
 	return enforced(ctx, api)
 }
 
-// Apply applies the objects of the manifests in a folder, as the
-// administrator.
-func (c *Cluster) Apply(ctx context.Context, folder string) error {
-	api, err := c.Client(c.Admin())
-	if err != nil {
-		return err
-	}
-	objects, err := Manifests(folder)
-	if err != nil {
-		return err
-	}
-	for _, object := range objects {
-		if err := apply(ctx, api, object); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
 func apply(ctx context.Context, api client.Client, object *unstructured.Unstructured) error {
 	err := api.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), manager, client.ForceOwnership)
 	if err != nil {

@@ -228,26 +228,20 @@ func kubectl(t *testing.T, config *rest.Config, namespace string, args ...string
 
 func TestControllerReadsTheNamedSecretsAlone(t *testing.T) {
 	team(t, "secrets", nil, nil)
-	if err := cluster.Secret(t.Context(), "secrets", "named", map[string]string{"apiKey": "k"}); err != nil {
-		t.Fatal(err)
-	}
-	other := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "secrets", Name: "other"}}
-	if err := admin(t).Create(t.Context(), other); err != nil {
-		t.Fatal(err)
-	}
-	team(t, "secrets", nil, nil) // does not take back what was added
-
 	api := controller(t)
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "secrets", Name: "named"}, &corev1.Secret{}); err != nil {
-		t.Errorf("named Secret: %v", err)
-	}
-	if err := api.Get(t.Context(), client.ObjectKey{Namespace: "secrets", Name: LettaSecret}, &corev1.Secret{}); !apierrors.IsNotFound(err) {
-		t.Errorf("%s before it exists: got %v, want not found", LettaSecret, err)
+	for _, name := range []string{LettaSecret, StoreSecret, "other"} {
+		secret := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Namespace: "secrets", Name: name}}
+		if err := admin(t).Create(t.Context(), secret); err != nil {
+			t.Fatal(err)
+		}
+		if err := api.Get(t.Context(), client.ObjectKeyFromObject(secret), secret); err != nil && name != "other" {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 	for reason, err := range map[string]error{
-		"another Secret of the namespace": api.Get(t.Context(), client.ObjectKeyFromObject(other), &corev1.Secret{}),
+		"another Secret of the namespace": api.Get(t.Context(), client.ObjectKey{Namespace: "secrets", Name: "other"}, &corev1.Secret{}),
 		"a list of the namespace":         api.List(t.Context(), &corev1.SecretList{}, client.InNamespace("secrets")),
-		"a Secret of another namespace":   api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: "named"}, &corev1.Secret{}),
+		"a Secret of another namespace":   api.Get(t.Context(), client.ObjectKey{Namespace: "default", Name: LettaSecret}, &corev1.Secret{}),
 	} {
 		if !apierrors.IsForbidden(err) {
 			t.Errorf("%s: got %v, want forbidden", reason, err)
