@@ -97,7 +97,6 @@ func (s *step) line(line transcript.Line) bool {
 		index = s.batch.Cursor.NextIndex
 	}
 	s.listen(record, line.Raw)
-	before := s.batch.Cursor
 	if record.Cwd != "" {
 		s.batch.Cursor.LastCwd = record.Cwd
 	}
@@ -107,8 +106,7 @@ func (s *step) line(line transcript.Line) bool {
 	}
 	redacted, findings := s.redact(line)
 	if !s.fits(int64(redacted.Len())) {
-		s.batch.Cursor = before // the next batch reads this line again
-		return false
+		return false // what the line changed in the cursor it changes again
 	}
 	s.state.Fold(record, s.src.Session)
 	s.keep(line.Offset, line.Length, index, redacted, findings)

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
@@ -116,7 +117,10 @@ func (s *Session) Append(stream string, batch read.Batch) error {
 	}
 	crash.Point(crash.AgentSegmentWritten)
 	if next.Project == nil {
-		next.Project, next.ForkedFrom = batch.Project, batch.ForkedFrom
+		next.Project = batch.Project
+		if from := strings.ToLower(batch.ForkedFrom); sessionID.MatchString(from) {
+			next.ForkedFrom = from // of another form it cannot stand in a Session
+		}
 	}
 	if next.Ended && !next.Ending {
 		next.Ended = false // it was resumed

@@ -134,13 +134,13 @@ func TestABatchWithoutLinesOnlyMovesTheCursor(t *testing.T) {
 }
 
 // work is what the stages do to one session, as far as it has not been done:
-// four segments, two uploaded, one verified. It returns the first error.
+// three segments, two uploaded, one verified. It returns the first error.
 func work(s *Spool) error {
 	session, err := s.Ensure(id, at)
 	if err != nil {
 		return err
 	}
-	for next(session) < 4 {
+	for next(session) < 3 {
 		if err := session.Append(read.Main, batch(next(session))); err != nil {
 			return err
 		}
@@ -449,7 +449,9 @@ func TestAStateThatIsReplacedButNotSyncedCounts(t *testing.T) {
 
 	grown := batch(next(session))
 	grown.Lines[0] = grown.Lines[0].Append(redact.Literal(" "))
-	stop = func(op durable.Op, file string) bool { return op == durable.OpSyncDir && file != stateFile || op == durable.OpCreate && file != stateFile }
+	stop = func(op durable.Op, file string) bool {
+		return op == durable.OpSyncDir && file != stateFile || op == durable.OpCreate && file != stateFile
+	}
 	if err := session.Append(read.Main, grown); !errors.Is(err, errStopped) {
 		t.Fatalf("Append: %v", err)
 	}
