@@ -181,7 +181,8 @@ func (r *Redactor) findIn(text []byte) []span {
 	return spans
 }
 
-// merge sorts spans and joins those that overlap, under the name of the first.
+// merge sorts spans and joins those that overlap, under the name of the first
+// that knows the secret by more than the name it is assigned to.
 func merge(spans []span) []span {
 	if len(spans) < 2 {
 		return spans
@@ -200,6 +201,9 @@ func merge(spans []span) []span {
 			continue
 		}
 		last.to = max(last.to, s.to)
+		if last.rule == assignmentRule {
+			last.rule, last.text = s.rule, s.text
+		}
 	}
 	return merged
 }
