@@ -151,19 +151,19 @@ type Usage struct {
 type Delivery int
 
 const (
-	// DeliveryUnknown: not listed, and the history is not whole because it
+	// DeliveryUnknown means not listed, and the history is not whole because it
 	// was compacted. The input may have been handled.
 	DeliveryUnknown Delivery = iota
-	// DeliveryAbsent: not listed, and the history is whole. It can be sent.
+	// DeliveryAbsent means not listed, and the history is whole. It can be sent.
 	// If Turn.RunID is set a turn ran for it and failed before anything was
 	// stored: send it under a fresh ClientID.
 	DeliveryAbsent
-	// DeliveryRunning: its turn is under way.
+	// DeliveryRunning means that its turn is under way.
 	DeliveryRunning
-	// DeliveryNoReply: the message is stored, its turn was cancelled or
-	// failed before an answer.
+	// DeliveryNoReply means that the message is stored, and its turn was
+	// cancelled or failed before an answer.
 	DeliveryNoReply
-	// DeliveryReplied: the message is stored and answered.
+	// DeliveryReplied means that the message is stored and answered.
 	DeliveryReplied
 )
 

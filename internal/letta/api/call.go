@@ -155,7 +155,7 @@ func describe(ctx context.Context, cause error) string {
 		return "the name does not resolve"
 	case errors.As(cause, &cert):
 		return "the certificate is not trusted"
-	case errors.As(cause, &rec):
+	case errors.As(cause, &rec), errors.Is(cause, http.ErrSchemeMismatch):
 		return "the server does not speak TLS"
 	case errors.Is(cause, syscall.ECONNREFUSED):
 		return "connection refused"

@@ -122,8 +122,7 @@ func contentText(raw json.RawMessage) string {
 // date became a number is still an event.
 func lenient(data []byte, out any) error {
 	err := json.Unmarshal(data, out)
-	var kind *json.UnmarshalTypeError
-	if errors.As(err, &kind) {
+	if _, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
 		return nil
 	}
 	return err

@@ -88,7 +88,7 @@ type Harness struct {
 // Run runs the suite. open is called once for each case.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
 	t.Helper()
-	for name, test := range map[string]func(*suite, *testing.T){
+	for name, test := range map[string]func(*suite){
 		"Capabilities":          (*suite).capabilities,
 		"AgentsByTag":           (*suite).agentsByTag,
 		"AgentsManyPages":       (*suite).agentsManyPages,
@@ -125,14 +125,17 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each has a server of its own
-			h := open(t)
-			s := &suite{Harness: h}
-			test(s, t)
+			test(&suite{Harness: open(t), t: t})
 		})
 	}
 }
 
-type suite struct{ Harness }
+// suite is one case under way. Its cases are methods without a parameter t, so
+// that a failure is reported at its own line.
+type suite struct {
+	Harness
+	t *testing.T
+}
 
 // need skips the case if the harness lacks a switch.
 func need(t *testing.T, name string, has bool) {

@@ -12,7 +12,8 @@ import (
 	"github.com/undersong-dev/undersong/internal/letta"
 )
 
-func (s *suite) lostAnswer(t *testing.T) {
+func (s *suite) lostAnswer() {
+	t := s.t
 	need(t, "lose an answer", s.LoseAnswer != nil)
 	ref := s.conversation(t)
 	in := input()
@@ -26,7 +27,8 @@ func (s *suite) lostAnswer(t *testing.T) {
 	s.turns(t, 1)
 }
 
-func (s *suite) cutAnswer(t *testing.T) {
+func (s *suite) cutAnswer() {
+	t := s.t
 	need(t, "cut an answer", s.CutAnswer != nil)
 	ref := s.conversation(t)
 	in := input()
@@ -37,7 +39,8 @@ func (s *suite) cutAnswer(t *testing.T) {
 	s.turns(t, 1)
 }
 
-func (s *suite) droppedRequest(t *testing.T) {
+func (s *suite) droppedRequest() {
+	t := s.t
 	need(t, "drop a request", s.DropRequest != nil)
 	ref := s.conversation(t)
 	in := input()
@@ -50,7 +53,8 @@ func (s *suite) droppedRequest(t *testing.T) {
 	s.turns(t, 1)
 }
 
-func (s *suite) turnFails(t *testing.T) {
+func (s *suite) turnFails() {
+	t := s.t
 	need(t, "fail a turn", s.FailTurn != nil)
 	ref := s.conversation(t)
 	in := input()
@@ -77,7 +81,8 @@ func (s *suite) turnFails(t *testing.T) {
 	s.mustSend(t, ref, input())
 }
 
-func (s *suite) turnFailsStored(t *testing.T) {
+func (s *suite) turnFailsStored() {
+	t := s.t
 	need(t, "fail a turn", s.FailTurn != nil)
 	ref := s.conversation(t)
 	in := input()
@@ -94,7 +99,8 @@ func (s *suite) turnFailsStored(t *testing.T) {
 	}
 }
 
-func (s *suite) turnFailsRateLimited(t *testing.T) {
+func (s *suite) turnFailsRateLimited() {
+	t := s.t
 	need(t, "fail a turn", s.FailTurn != nil)
 	ref := s.conversation(t)
 	s.FailTurn(Failure{RateLimit: true})
@@ -106,7 +112,8 @@ func (s *suite) turnFailsRateLimited(t *testing.T) {
 	}
 }
 
-func (s *suite) turnWantsApproval(t *testing.T) {
+func (s *suite) turnWantsApproval() {
+	t := s.t
 	need(t, "fail a turn", s.FailTurn != nil)
 	ref := s.conversation(t)
 	s.FailTurn(Failure{Stored: true, Approval: true})
@@ -118,7 +125,8 @@ func (s *suite) turnWantsApproval(t *testing.T) {
 	s.turns(t, 1)
 }
 
-func (s *suite) turnEndsSilently(t *testing.T) {
+func (s *suite) turnEndsSilently() {
+	t := s.t
 	need(t, "fail a turn", s.FailTurn != nil)
 	ref := s.conversation(t)
 	in := input()
@@ -128,7 +136,8 @@ func (s *suite) turnEndsSilently(t *testing.T) {
 	s.delivered(t, ref, in.ClientID, letta.DeliveryAbsent)
 }
 
-func (s *suite) lookupAbsent(t *testing.T) {
+func (s *suite) lookupAbsent() {
+	t := s.t
 	ref := s.conversation(t)
 	turn := s.delivered(t, ref, input().ClientID, letta.DeliveryAbsent)
 	if diff := cmp.Diff(letta.Turn{}, turn); diff != "" {
@@ -138,7 +147,8 @@ func (s *suite) lookupAbsent(t *testing.T) {
 	s.delivered(t, ref, input().ClientID, letta.DeliveryAbsent)
 }
 
-func (s *suite) lookupAfterWindow(t *testing.T) {
+func (s *suite) lookupAfterWindow() {
+	t := s.t
 	need(t, "end the window", s.ExpireReplays != nil)
 	ref := s.conversation(t)
 	ins := []letta.Input{input(), input(), input()}
@@ -156,7 +166,8 @@ func (s *suite) lookupAfterWindow(t *testing.T) {
 	s.delivered(t, ref, input().ClientID, letta.DeliveryAbsent)
 }
 
-func (s *suite) compaction(t *testing.T) {
+func (s *suite) compaction() {
+	t := s.t
 	need(t, "compact", s.Compact != nil)
 	caps, err := s.Client.Capabilities(t.Context())
 	if err != nil {
@@ -196,7 +207,8 @@ func (s *suite) compaction(t *testing.T) {
 	s.delivered(t, ref, input().ClientID, letta.DeliveryUnknown)
 }
 
-func (s *suite) compactionAfterCursor(t *testing.T) {
+func (s *suite) compactionAfterCursor() {
+	t := s.t
 	need(t, "compact", s.Compact != nil)
 	ref := s.conversation(t)
 	for range 10 {
@@ -218,7 +230,8 @@ func (s *suite) compactionAfterCursor(t *testing.T) {
 	t.Errorf("a message sent after a compaction is not behind a cursor from before it")
 }
 
-func (s *suite) rateLimit(t *testing.T) {
+func (s *suite) rateLimit() {
+	t := s.t
 	need(t, "refuse", s.RefuseRead != nil && s.RefuseSend != nil)
 	ref := s.conversation(t)
 	date := time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -233,7 +246,8 @@ func (s *suite) rateLimit(t *testing.T) {
 		"Milli":    {"Letta's own header wins", http.Header{"Retry-After": {"7"}, "Retry-After-Ms": {"250"}}, 250 * time.Millisecond},
 		"Date": {
 			"the standard's second form, by the server's own clock",
-			http.Header{"Retry-After": {date.Add(90 * time.Second).Format(http.TimeFormat)}, "Date": {date.Format(http.TimeFormat)}}, 90 * time.Second,
+			http.Header{"Retry-After": {date.Add(90 * time.Second).Format(http.TimeFormat)}, "Date": {date.Format(http.TimeFormat)}},
+			90 * time.Second,
 		},
 		"Past":    {"a date that is over", http.Header{"Retry-After": {date.Format(http.TimeFormat)}, "Date": {date.Add(time.Hour).Format(http.TimeFormat)}}, 0},
 		"Forever": {"a server must not park us", http.Header{"Retry-After": {"99999999999999999999"}}, letta.MaxRetryAfter},
@@ -261,7 +275,8 @@ func (s *suite) rateLimit(t *testing.T) {
 	s.turns(t, 0)
 }
 
-func (s *suite) quota(t *testing.T) {
+func (s *suite) quota() {
+	t := s.t
 	need(t, "refuse", s.RefuseRead != nil)
 	for name, refusal := range map[string]Refusal{
 		"Credits": {Status: http.StatusPaymentRequired, Body: `{"detail":"no credits"}`},
@@ -277,7 +292,8 @@ func (s *suite) quota(t *testing.T) {
 	}
 }
 
-func (s *suite) serverErrors(t *testing.T) {
+func (s *suite) serverErrors() {
+	t := s.t
 	need(t, "refuse", s.RefuseRead != nil && s.RefuseSend != nil)
 	ref := s.conversation(t)
 	cases := map[string]struct {
@@ -292,7 +308,8 @@ func (s *suite) serverErrors(t *testing.T) {
 		"Own":        {"Letta's own 503 comes before the turn", Refusal{Status: 503, Body: `{"detail":"Background streaming requires Redis to be running."}`}, false},
 		"Shutdown": {
 			"Cloud says that it did not admit the request",
-			Refusal{Status: 503, Header: http.Header{"Retry-After": {"3"}}, Body: `{"errorCode":"cloud_api_shutting_down","admitted":false,"retryable":true}`}, false,
+			Refusal{Status: 503, Header: http.Header{"Retry-After": {"3"}}, Body: `{"errorCode":"cloud_api_shutting_down","admitted":false,"retryable":true}`},
+			false,
 		},
 	}
 	for name, tc := range cases {
@@ -301,8 +318,7 @@ func (s *suite) serverErrors(t *testing.T) {
 			_, err := s.Client.AgentsByTag(t.Context(), []string{"any"})
 			s.is(t, err, letta.ErrUnavailable)
 			isNot(t, err, letta.ErrOutcomeUnknown)
-			var retry *letta.RetryError
-			if !errors.As(err, &retry) {
+			if _, ok := errors.AsType[*letta.RetryError](err); !ok {
 				t.Errorf("error %v is no RetryError", err)
 			}
 
@@ -317,7 +333,8 @@ func (s *suite) serverErrors(t *testing.T) {
 	s.turns(t, 0)
 }
 
-func (s *suite) hang(t *testing.T) {
+func (s *suite) hang() {
+	t := s.t
 	need(t, "hang", s.HangRead != nil && s.HangSend != nil)
 	ref := s.conversation(t)
 	ctx, cancel := context.WithTimeout(t.Context(), s.CallTimeout+20*time.Second)
@@ -338,7 +355,8 @@ func (s *suite) hang(t *testing.T) {
 	s.delivered(t, ref, in.ClientID, letta.DeliveryAbsent)
 }
 
-func (s *suite) wrongKey(t *testing.T) {
+func (s *suite) wrongKey() {
+	t := s.t
 	need(t, "use a wrong key", s.WrongKey != nil)
 	ref := s.conversation(t)
 	_, err := s.WrongKey.AgentsByTag(t.Context(), []string{"any"})

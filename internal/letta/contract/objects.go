@@ -3,7 +3,6 @@ package contract
 import (
 	"fmt"
 	"slices"
-	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -13,7 +12,8 @@ import (
 	"github.com/undersong-dev/undersong/internal/letta"
 )
 
-func (s *suite) capabilities(t *testing.T) {
+func (s *suite) capabilities() {
+	t := s.t
 	got, err := s.Client.Capabilities(t.Context())
 	if err != nil {
 		t.Fatalf("Capabilities: %v", err)
@@ -23,7 +23,8 @@ func (s *suite) capabilities(t *testing.T) {
 	}
 }
 
-func (s *suite) agentsByTag(t *testing.T) {
+func (s *suite) agentsByTag() {
+	t := s.t
 	tags := []string{"a:" + uuid.NewString(), "b:" + uuid.NewString()}
 	spec := letta.AgentSpec{Name: "Team Memory", Model: s.Model, Tags: tags}
 	var want []string
@@ -72,7 +73,8 @@ func (s *suite) agentsByTag(t *testing.T) {
 	}
 }
 
-func (s *suite) agentsManyPages(t *testing.T) {
+func (s *suite) agentsManyPages() {
+	t := s.t
 	tags := []string{"many:" + uuid.NewString()}
 	var want []string
 	for i := range 120 {
@@ -95,7 +97,8 @@ func (s *suite) agentsManyPages(t *testing.T) {
 	}
 }
 
-func (s *suite) agentRefusals(t *testing.T) {
+func (s *suite) agentRefusals() {
+	t := s.t
 	a := s.agent(t)
 	missing := a.ID[:len(a.ID)-1] + "0"
 	if missing == a.ID {
@@ -119,7 +122,8 @@ func (s *suite) agentRefusals(t *testing.T) {
 	s.is(t, err, letta.ErrInvalid)
 }
 
-func (s *suite) conversations(t *testing.T) {
+func (s *suite) conversations() {
+	t := s.t
 	a, other := s.agent(t), s.agent(t)
 	name := "session " + uuid.NewString()
 	made, err := s.Client.CreateConversation(t.Context(), a.ID, letta.ConversationSpec{Summary: name})
@@ -159,7 +163,8 @@ func (s *suite) conversations(t *testing.T) {
 	s.is(t, err, letta.ErrNotFound)
 }
 
-func (s *suite) memory(t *testing.T) {
+func (s *suite) memory() {
+	t := s.t
 	a := s.agent(t)
 	before, err := s.Client.Memory(t.Context(), a.ID)
 	if err != nil {

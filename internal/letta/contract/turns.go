@@ -14,7 +14,8 @@ import (
 	"github.com/undersong-dev/undersong/internal/letta"
 )
 
-func (s *suite) send(t *testing.T) {
+func (s *suite) send() {
+	t := s.t
 	ref := s.conversation(t)
 	in := input()
 	turn := s.mustSend(t, ref, in)
@@ -49,7 +50,8 @@ func (s *suite) send(t *testing.T) {
 	s.turns(t, 1)
 }
 
-func (s *suite) sendRefusals(t *testing.T) {
+func (s *suite) sendRefusals() {
+	t := s.t
 	ref := s.conversation(t)
 	in := input()
 	cases := map[string]struct {
@@ -67,8 +69,10 @@ func (s *suite) sendRefusals(t *testing.T) {
 		"Large":     {"the process has a bound", ref, []letta.Input{{ClientID: in.ClientID, Text: strings.Repeat("x", letta.MaxText+1)}}, letta.ErrInvalid},
 		"BadRef":    {"an id is one path segment", letta.Ref{AgentID: ref.AgentID, ConversationID: "../agents"}, []letta.Input{in}, letta.ErrInvalid},
 		"Missing": {
-			"no such conversation", letta.Ref{AgentID: ref.AgentID, ConversationID: "conv-00000000-0000-4000-8000-000000000000"},
-			[]letta.Input{in}, letta.ErrNotFound,
+			"no such conversation",
+			letta.Ref{AgentID: ref.AgentID, ConversationID: "conv-00000000-0000-4000-8000-000000000000"},
+			[]letta.Input{in},
+			letta.ErrNotFound,
 		},
 	}
 	for name, tc := range cases {
@@ -84,7 +88,8 @@ func (s *suite) sendRefusals(t *testing.T) {
 	s.turns(t, 0)
 }
 
-func (s *suite) sendSeveral(t *testing.T) {
+func (s *suite) sendSeveral() {
+	t := s.t
 	ref := s.conversation(t)
 	first, second := input(), input()
 	turn := s.mustSend(t, ref, first, second)
@@ -97,7 +102,8 @@ func (s *suite) sendSeveral(t *testing.T) {
 	}
 }
 
-func (s *suite) sendHuge(t *testing.T) {
+func (s *suite) sendHuge() {
+	t := s.t
 	ref := s.conversation(t)
 	in := input()
 	in.Text = strings.Repeat("All work & no play. ☃\n", 1<<20/24)
@@ -110,7 +116,8 @@ func (s *suite) sendHuge(t *testing.T) {
 	s.delivered(t, ref, in.ClientID, letta.DeliveryReplied)
 }
 
-func (s *suite) sendParallel(t *testing.T) {
+func (s *suite) sendParallel() {
+	t := s.t
 	a := s.agent(t)
 	var wg sync.WaitGroup
 	for range 8 {
@@ -129,7 +136,8 @@ func (s *suite) sendParallel(t *testing.T) {
 	s.turns(t, 8)
 }
 
-func (s *suite) sendAgain(t *testing.T) {
+func (s *suite) sendAgain() {
+	t := s.t
 	caps, err := s.Client.Capabilities(t.Context())
 	if err != nil {
 		t.Fatalf("Capabilities: %v", err)
@@ -164,7 +172,8 @@ type result struct {
 	err  error
 }
 
-func (s *suite) busy(t *testing.T) {
+func (s *suite) busy() {
+	t := s.t
 	need(t, "hold turns", s.Hold != nil)
 	ref := s.conversation(t)
 	release := s.Hold()
@@ -192,7 +201,8 @@ func (s *suite) busy(t *testing.T) {
 	s.mustSend(t, ref, second)
 }
 
-func (s *suite) turnCancelled(t *testing.T) {
+func (s *suite) turnCancelled() {
+	t := s.t
 	need(t, "hold turns", s.Hold != nil)
 	ref := s.conversation(t)
 	if err := s.Client.Cancel(t.Context(), ref); err != nil {
@@ -220,7 +230,8 @@ func (s *suite) turnCancelled(t *testing.T) {
 	s.mustSend(t, ref, input()) // the conversation is free again
 }
 
-func (s *suite) turnNeverEnds(t *testing.T) {
+func (s *suite) turnNeverEnds() {
+	t := s.t
 	need(t, "hold turns", s.Hold != nil)
 	ref := s.conversation(t)
 	release := s.Hold()
@@ -239,7 +250,8 @@ func (s *suite) turnNeverEnds(t *testing.T) {
 
 // callerLeaves: the turn of a caller whose context ends goes on, or is
 // cancelled by the server; in no case is it as if nothing had been sent.
-func (s *suite) callerLeaves(t *testing.T) {
+func (s *suite) callerLeaves() {
+	t := s.t
 	need(t, "hold turns", s.Hold != nil)
 	ref := s.conversation(t)
 	release := s.Hold()

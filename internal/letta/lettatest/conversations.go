@@ -1,6 +1,7 @@
 package lettatest
 
 import (
+	"maps"
 	"net/http"
 	"slices"
 	"strings"
@@ -190,9 +191,7 @@ func (m *message) items() []map[string]any {
 		if m.RunID != "" {
 			v["run_id"] = m.RunID
 		}
-		for k, x := range more {
-			v[k] = x
-		}
+		maps.Copy(v, more)
 		return v
 	}
 	switch m.Role {

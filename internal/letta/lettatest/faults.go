@@ -3,6 +3,7 @@ package lettatest
 import (
 	"context"
 	"io"
+	"maps"
 	"net/http"
 	"slices"
 	"sync"
@@ -72,9 +73,7 @@ func (s *Server) takeFaultLocked(route string) *Fault {
 func (s *Server) disturb(f Fault, w http.ResponseWriter, r *http.Request, handle http.HandlerFunc) {
 	switch {
 	case f.Status != 0:
-		for k, v := range f.Header {
-			w.Header()[k] = v
-		}
+		maps.Copy(w.Header(), f.Header)
 		w.WriteHeader(f.Status)
 		_, _ = io.WriteString(w, f.Body) // a client that has gone needs no answer
 	case f.Hang:

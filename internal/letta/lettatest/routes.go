@@ -105,16 +105,17 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	found, p, ok := s.find(r.Method, r.URL.Path)
 	if !ok {
-		other := r.URL.Path + "/"
-		if strings.HasSuffix(r.URL.Path, "/") {
-			other = strings.TrimSuffix(r.URL.Path, "/")
+		other, has := strings.CutSuffix(r.URL.Path, "/")
+		if !has {
+			other += "/"
 		}
 		if _, _, ok := s.find(r.Method, other); ok {
 			// The scheme is what the server itself was reached by, which is
 			// http behind every proxy.
 			u := *r.URL
 			u.Scheme, u.Host, u.Path = "http", r.Host, other
-			http.Redirect(w, r, u.String(), http.StatusTemporaryRedirect)
+			w.Header().Set("Location", u.String())
+			w.WriteHeader(http.StatusTemporaryRedirect)
 			return
 		}
 		s.fail(w, refuse(http.StatusNotFound, "Not Found"))
@@ -153,7 +154,7 @@ func checkIDs(p params) error {
 	kinds := map[string]string{"agent": "agent-", "id": "conv-", "run": "run-", "block": "block-"}
 	for name, value := range p {
 		kind, ok := kinds[name]
-		if ok && !(strings.HasPrefix(value, kind) && idPattern.MatchString(value)) {
+		if ok && (!strings.HasPrefix(value, kind) || !idPattern.MatchString(value)) {
 			return &problem{http.StatusUnprocessableEntity, map[string]any{
 				"detail":   "[{'type': 'string_pattern_mismatch', 'loc': ('path', '" + name + "')}]",
 				"trace_id": "",
@@ -206,7 +207,10 @@ func (s *Server) fail(w http.ResponseWriter, err error) {
 	if !errors.As(err, &p) {
 		p = refuse(http.StatusInternalServerError, "internal error")
 	}
-	data, _ := json.Marshal(p.body) // strings and numbers only
+	data, err := json.Marshal(p.body)
+	if err != nil {
+		data = []byte(`{"detail":"internal error"}`)
+	}
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(p.status)
 	_, _ = w.Write(data)

@@ -2,7 +2,6 @@ package lettatest
 
 import (
 	"encoding/json"
-	"fmt"
 	"io"
 	"maps"
 	"net/http"
@@ -49,6 +48,11 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, turn *run, seq i
 	if !pings {
 		tick = nil
 	}
+	send := func(text string) error {
+		_, err := io.WriteString(w, text) //nolint:gosec // G705: what is sent are events and no page.
+		return err
+	}
+	ping := "data: {\"message_type\":\"ping\",\"run_id\":\"" + turn.ID + "\"}\n\n"
 	next := max(0, seq)
 	for {
 		s.mu.Lock()
@@ -63,7 +67,7 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, turn *run, seq i
 			if s.opts.Strange {
 				ev = ": a comment\nid: 7\nretry: 10\ndata: {\"message_type\":\"future_message\",\"id\":{\"x\":1},\"date\":12}\n\n" + ev
 			}
-			if _, err := io.WriteString(w, ev); err != nil {
+			if send(ev) != nil {
 				return
 			}
 		}
@@ -75,7 +79,9 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, turn *run, seq i
 		select {
 		case <-changed:
 		case <-tick:
-			_, _ = fmt.Fprintf(w, "data: {\"message_type\":\"ping\",\"run_id\":%q}\n\n", turn.ID)
+			if send(ping) != nil {
+				return
+			}
 		case <-r.Context().Done():
 			return
 		case <-s.done:

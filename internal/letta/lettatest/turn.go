@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 )
 
 // running is a turn under way.
@@ -24,9 +25,12 @@ func (s *Server) execute(ctx context.Context, l *running, c *conversation, a *ag
 	}
 	s.mu.Unlock()
 
-	timer := s.clock.NewTimer(s.opts.Delay)
-	defer timer.Stop()
-	delay := timer.C()
+	var delay <-chan time.Time
+	if s.opts.Delay > 0 {
+		timer := s.clock.NewTimer(s.opts.Delay)
+		defer timer.Stop()
+		delay = timer.C()
+	}
 	for gate != nil || delay != nil {
 		select {
 		case <-gate:
