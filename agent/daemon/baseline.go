@@ -1,0 +1,86 @@
+package daemon
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/read"
+)
+
+const (
+	baselineFile = "baseline.json"
+	maxBaseline  = 64 << 20
+)
+
+// baseline says how large every transcript was at init. What was written
+// before is not sent.
+type baseline struct {
+	sizes map[string]int64  // by path
+	moved map[string]string // base name of a main file to a path in sizes
+}
+
+// WriteBaseline records the sizes of all transcripts below a folder of
+// projects, as they are now. A folder that does not exist has none.
+func WriteBaseline(home, projects string) (int, error) {
+	sizes := map[string]int64{}
+	err := filepath.WalkDir(projects, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			if errors.Is(err, fs.ErrNotExist) || path != projects {
+				return nil // a folder that cannot be listed can have no session of ours either
+			}
+			return err
+		}
+		if entry.Type().IsRegular() && strings.HasSuffix(path, ".jsonl") {
+			if info, err := entry.Info(); err == nil {
+				sizes[path] = info.Size()
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return 0, fmt.Errorf("look at transcripts: %w", err)
+	}
+	data, err := json.Marshal(sizes)
+	if err != nil {
+		return 0, fmt.Errorf("record transcripts: %w", err)
+	}
+	if err := durable.WriteFile(filepath.Join(home, baselineFile), data); err != nil {
+		return 0, fmt.Errorf("record transcripts: %w", err)
+	}
+	return len(sizes), nil
+}
+
+// readBaseline reads what WriteBaseline recorded. Without it nothing may be
+// read: it says what must not be sent.
+func readBaseline(home string) (*baseline, error) {
+	data, err := durable.ReadFile(filepath.Join(home, baselineFile), maxBaseline)
+	if err != nil {
+		if perr, ok := errors.AsType[*os.PathError](err); ok {
+			err = perr.Err
+		}
+		return nil, fmt.Errorf("read %s: %w: run undersong init again", baselineFile, err)
+	}
+	b := &baseline{moved: map[string]string{}}
+	if err := json.Unmarshal(data, &b.sizes); err != nil {
+		return nil, fmt.Errorf("read %s: it is damaged: run undersong init again", baselineFile)
+	}
+	for path := range b.sizes {
+		b.moved[filepath.Base(path)] = path
+	}
+	return b, nil
+}
+
+// size returns how large a stream's file was at init. A file that was moved
+// since is known by its name, which is the session's or the subagent's id.
+func (b *baseline) size(src read.Source) int64 {
+	if size, ok := b.sizes[src.Path]; ok {
+		return size
+	}
+	return b.sizes[b.moved[filepath.Base(src.Path)]]
+}

@@ -1,0 +1,39 @@
+package daemon
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/undersong-dev/undersong/agent/consent"
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/agent/status"
+)
+
+// reasonHeadless is given for records that no person's terminal made.
+const reasonHeadless = "headless"
+
+// rules decides what may be heard, from the team's globs as they are now, the
+// user's own, and the repository's wish.
+type rules struct {
+	finder *consent.Finder
+	config note.Config
+	view   *status.View
+}
+
+func newConsent(config note.Config, view *status.View) *rules {
+	return &rules{finder: &consent.Finder{}, config: config, view: view}
+}
+
+// decide answers for one record.
+func (r *rules) decide(cwd, entrypoint string) read.Verdict {
+	if strings.HasPrefix(entrypoint, "sdk-") {
+		return read.Verdict{Reason: reasonHeadless}
+	}
+	include, exclude, _ := r.view.Capture() // unknown: nothing matches
+	d := r.finder.Decide(cwd, consent.Rules{Include: include, Exclude: slices.Concat(exclude, r.config.Exclude)})
+	if !d.Allowed {
+		return read.Verdict{Reason: d.Reason}
+	}
+	return read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
+}

@@ -1,0 +1,82 @@
+package daemon
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/gofrs/flock"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+)
+
+const (
+	lockFile = "daemon.lock"
+	infoFile = "daemon.json"
+	maxInfo  = 64 << 10
+
+	lockPatience = 200 * time.Millisecond
+)
+
+// ErrRunning: another daemon has this state directory.
+var ErrRunning = errors.New("a daemon is already running")
+
+// Info is what daemon.json says of the running daemon.
+type Info struct {
+	PID       int       `json:"pid"`
+	StartedAt time.Time `json:"startedAt"`
+	Version   string    `json:"version"`
+}
+
+// lock takes the state directory for this process, and says so in daemon.json.
+// The system gives the lock back when the process ends, however it ends.
+func lock(ctx context.Context, home string, info Info) (*flock.Flock, error) {
+	l := flock.New(filepath.Join(home, lockFile), flock.SetPermissions(0o600))
+	// A hook that looks whether a daemon runs holds the lock for an instant.
+	ctx, cancel := context.WithTimeout(ctx, lockPatience)
+	defer cancel()
+	taken, err := l.TryLockContext(ctx, lockPatience/10)
+	if !taken && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+		return nil, ErrRunning
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock state directory: %w", err)
+	}
+	data, err := json.MarshalIndent(info, "", "  ")
+	if err == nil {
+		err = durable.WriteFile(filepath.Join(home, infoFile), data)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("lock state directory: %w", err), l.Unlock())
+	}
+	return l, nil
+}
+
+// Running returns what is known of the daemon of a state directory, and
+// whether it runs.
+func Running(home string) (Info, bool, error) {
+	if _, err := os.Stat(filepath.Join(home, lockFile)); err != nil {
+		return Info{}, false, nil //nolint:nilerr // no daemon ever ran here
+	}
+	l := flock.New(filepath.Join(home, lockFile), flock.SetPermissions(0o600))
+	free, err := l.TryRLock() // shared: it keeps no hook from asking
+	if err != nil {
+		return Info{}, false, fmt.Errorf("look for a daemon: %w", err)
+	}
+	if free {
+		return Info{}, false, l.Unlock()
+	}
+	var info Info
+	data, err := durable.ReadFile(filepath.Join(home, infoFile), maxInfo)
+	if err == nil {
+		err = json.Unmarshal(data, &info)
+	}
+	if err != nil {
+		return Info{}, true, fmt.Errorf("read %s: %w", infoFile, err)
+	}
+	return info, true, nil
+}

@@ -1,0 +1,162 @@
+package daemon
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"k8s.io/utils/clock"
+
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/status"
+	"github.com/undersong-dev/undersong/agent/upload"
+	"github.com/undersong-dev/undersong/agent/whisper"
+)
+
+// Parts that the loop tells trouble of.
+const (
+	partDisk    = "disk"
+	partNotes   = "notes"
+	partRead    = "read/"
+	partSession = upload.PartSession
+)
+
+// sweepEvery is how often sessions without transcript and old whispers are
+// looked at.
+const sweepEvery = time.Hour
+
+// loop takes notes and reads transcripts, one step at a time. It belongs to one
+// goroutine, except for the channels.
+type loop struct {
+	home     string
+	config   note.Config
+	clock    clock.Clock
+	timing   Timing
+	idle     time.Duration // 0: never leave
+	spool    *spool.Spool
+	reader   *read.Reader
+	view     *status.View
+	baseline *baseline
+	trouble  upload.Trouble
+	log      *slog.Logger
+
+	notes   <-chan struct{} // something is in the notes folder
+	room    <-chan struct{} // what was blocked may go on
+	spooled func()          // there is something to upload
+
+	agenda  *agenda
+	blocked map[string]bool
+	missed  map[string]int       // looks at a transcript that is not there
+	turns   map[string]time.Time // newest Stop or prompt, until it is settled
+	shown   map[string][]string  // whispers that a hook printed
+	heard   time.Time            // the newest note, or the start
+	swept   time.Time
+}
+
+// run works until ctx is done, or until there was nothing to do for a while;
+// it says which.
+func (l *loop) run(ctx context.Context) (idle bool) {
+	l.agenda = newAgenda()
+	l.blocked = map[string]bool{}
+	l.missed, l.turns, l.shown = map[string]int{}, map[string]time.Time{}, map[string][]string{}
+	l.heard = l.clock.Now()
+	l.takeNotes()
+	l.clean(true)
+	for ctx.Err() == nil {
+		for _, id := range l.agenda.due(l.clock.Now()) {
+			if ctx.Err() != nil {
+				return false
+			}
+			delete(l.blocked, id)
+			l.step(ctx, id)
+		}
+		if l.leave() {
+			return true
+		}
+		l.wait(ctx)
+	}
+	return false
+}
+
+// wait returns when something happened or is due.
+func (l *loop) wait(ctx context.Context) {
+	now := l.clock.Now()
+	until := now.Add(l.timing.Poll)
+	if next, planned := l.agenda.next(); planned && next.Before(until) {
+		until = next
+	}
+	if l.idle > 0 {
+		if leave := l.heard.Add(l.idle); leave.After(now) && leave.Before(until) {
+			until = leave
+		}
+	}
+	timer := l.clock.NewTimer(until.Sub(now))
+	defer timer.Stop()
+	select {
+	case <-ctx.Done():
+		return
+	case <-l.room:
+		l.unblock()
+		return
+	case <-l.notes:
+	case <-timer.C():
+	}
+	l.takeNotes()
+	l.clean(false)
+}
+
+// unblock plans to read what was set aside.
+func (l *loop) unblock() {
+	for id := range l.blocked {
+		l.agenda.atMostBy(id, l.clock.Now())
+	}
+}
+
+// clean looks, at the start and now and then, at what no note speaks of.
+func (l *loop) clean(start bool) {
+	now := l.clock.Now()
+	if !start && now.Sub(l.swept).Abs() < sweepEvery {
+		return
+	}
+	l.swept = now
+	l.sweep(start)
+	if err := whisper.Sweep(l.home, now); err != nil {
+		l.log.Error("Old whispers cannot be removed", "error", err)
+	}
+	for _, id := range l.spool.Damaged() {
+		l.trouble.Set(partSession+id, spool.ErrDamaged.Error())
+	}
+}
+
+// leave says whether nothing was heard for long enough and nothing waits.
+func (l *loop) leave() bool {
+	if l.idle <= 0 || l.clock.Now().Sub(l.heard) < l.idle || len(l.blocked) > 0 {
+		return false
+	}
+	if _, planned := l.agenda.next(); planned {
+		return false
+	}
+	waiting, _ := backlog(l.spool)
+	if waiting > 0 {
+		return false
+	}
+	files, err := note.List(l.home)
+	return err == nil && len(files) == 0
+}
+
+// backlog returns the number of segments that are not verified, and when the
+// oldest was made.
+func backlog(s *spool.Spool) (int64, time.Time) {
+	var n int64
+	var oldest time.Time
+	for _, session := range s.Sessions() {
+		state := session.State()
+		n += int64(len(state.Segments))
+		if at := state.Oldest(); !at.IsZero() && (oldest.IsZero() || at.Before(oldest)) {
+			oldest = at
+		}
+	}
+	return n, oldest
+}

@@ -1,0 +1,257 @@
+package daemon
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/whisper"
+	"github.com/undersong-dev/undersong/internal/crash"
+)
+
+// errTranscript marks errors of reading, as against those of writing.
+var errTranscript = errors.New("transcript cannot be read")
+
+// sources lists the streams of a session, the main one first.
+func sources(state *spool.State) []read.Source {
+	if state.Transcript == "" {
+		return nil
+	}
+	main := state.Transcript
+	paths := map[string]string{}
+	for stream, path := range state.AgentFiles {
+		paths[stream] = path
+	}
+	for stream, cursor := range state.Cursors {
+		if stream != read.Main {
+			paths[stream] = cursor.Path
+		} else if cursor.Path != main {
+			addAll(paths, read.Agents(cursor.Path, state.SessionID))
+		}
+	}
+	addAll(paths, read.Agents(main, state.SessionID))
+
+	list := []read.Source{{Session: state.SessionID, Stream: read.Main, Path: main, Cwd: state.Cwd}}
+	for stream, path := range paths {
+		list = append(list, read.Source{Session: state.SessionID, Stream: stream, Path: path, Cwd: state.Cwd})
+	}
+	slices.SortFunc(list[1:], func(a, b read.Source) int { return cmp.Compare(a.Stream, b.Stream) })
+	return list
+}
+
+func addAll(to, from map[string]string) {
+	for stream, path := range from {
+		to[stream] = path
+	}
+}
+
+// step reads one batch of one session: of the first stream that has something
+// to read. It plans the next step itself.
+func (l *loop) step(ctx context.Context, id string) {
+	session, ok := l.spool.Session(id)
+	if !ok {
+		return
+	}
+	state := session.State()
+	if state.Withdrawn {
+		return
+	}
+	if _, _, known := l.view.Capture(); !known {
+		l.block(id, "") // the memory's own trouble says why
+		return
+	}
+	if err := session.Room(); err != nil {
+		l.block(id, full(err))
+		return
+	}
+	missing := false
+	for _, src := range sources(&state) {
+		more, err := l.stream(ctx, session, src)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case errors.Is(err, read.ErrMissing):
+			missing = missing || src.Stream == read.Main
+		case err != nil:
+			l.stepFailed(id, err)
+			return
+		case more:
+			l.agenda.atMostBy(id, l.clock.Now())
+			return
+		}
+	}
+	l.trouble.Set(partRead+id, "")
+	l.trouble.Set(partDisk, "")
+	if missing {
+		l.missing(id)
+		return
+	}
+	l.caughtUp(session)
+}
+
+// stream reads one batch of one stream and makes it durable. It says whether
+// the session has more to read.
+func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Source) (bool, error) {
+	state := session.State()
+	cursor, known := state.Cursors[src.Stream]
+	if known && src.Stream != read.Main && !read.Changed(src.Path, cursor) {
+		return false, nil
+	}
+	src.Baseline = l.baseline.size(src)
+	batch, err := l.reader.Next(ctx, src, cursor, read.Want{Project: state.Project, Claimed: l.listening(state.SessionID, src)})
+	if errors.Is(err, read.ErrMissing) {
+		return false, err
+	}
+	if err != nil {
+		return false, fmt.Errorf("%w: %w", errTranscript, err)
+	}
+	if !batch.Moved && known && batch.Cursor.Generation == cursor.Generation {
+		return false, nil
+	}
+	crash.Point(crash.AgentLinesRead)
+	for _, spoken := range batch.Spoken {
+		// Before the cursor passes the record: after a crash it is read again.
+		if err := whisper.Delivered(l.home, state.SessionID, spoken); err != nil {
+			return false, err
+		}
+	}
+	if err := session.Append(src.Stream, batch); err != nil {
+		return false, err
+	}
+	if len(batch.Lines) > 0 {
+		l.spooled()
+		if err := l.notice(session); err != nil {
+			return false, err
+		}
+	}
+	return batch.More, nil
+}
+
+// notice tells the person, once per session, that it is recorded.
+func (l *loop) notice(session *spool.Session) error {
+	state := session.State()
+	if state.Noticed {
+		return nil
+	}
+	now := l.clock.Now().UTC()
+	err := whisper.Put(l.home, whisper.Whisper{
+		ID: "recorded-" + state.SessionID, Session: state.SessionID, Project: state.Project.Remote, Memory: l.config.Memory,
+		Notice: "undersong: this session is recorded for team " + l.config.Namespace + ", memory " + l.config.Memory + " (undersong status)",
+		At:     now,
+	})
+	if err != nil && !errors.Is(err, whisper.ErrInvalid) {
+		return err
+	}
+	return session.Update(func(state *spool.State) { state.Noticed = true })
+}
+
+// caughtUp follows when every stream was read to its end.
+func (l *loop) caughtUp(session *spool.Session) {
+	state := session.State()
+	if l.agenda.pending(state.SessionID) {
+		return // it is read again in a moment
+	}
+	l.settle(state.SessionID)
+	if !state.Ending {
+		return
+	}
+	err := session.Update(func(state *spool.State) { state.Ending, state.Ended = false, true })
+	if err != nil {
+		l.diskFailed(err)
+		l.agenda.add(state.SessionID, l.clock.Now().Add(l.timing.Blocked))
+		return
+	}
+	l.spooled()
+}
+
+// listening returns the ids of whispers to look for in a stream.
+func (l *loop) listening(id string, src read.Source) []string {
+	if src.Stream != read.Main {
+		return nil
+	}
+	claimed, err := whisper.Claimed(l.home, id)
+	if err != nil {
+		l.log.Error("Whispers cannot be listed", "session", id, "error", err)
+	}
+	for _, w := range claimed {
+		if !slices.Contains(l.shown[id], w.ID) {
+			l.shown[id] = append(l.shown[id], w.ID)
+		}
+	}
+	return l.shown[id]
+}
+
+// settle returns the whispers that a hook printed before the newest turn, and
+// that the transcript does not have: the agent never got them.
+func (l *loop) settle(id string) {
+	turn, ok := l.turns[id]
+	if !ok {
+		return
+	}
+	delete(l.turns, id)
+	claimed, err := whisper.Claimed(l.home, id)
+	if err != nil {
+		l.log.Error("Whispers cannot be listed", "session", id, "error", err)
+		return
+	}
+	for _, w := range claimed {
+		// A hook writes its note before it claims.
+		if !w.ClaimedAt.Before(turn) {
+			continue
+		}
+		if err := whisper.Return(l.home, id, w.ID, l.clock.Now()); err != nil {
+			l.log.Error("A whisper cannot be returned", "session", id, "error", err)
+			continue
+		}
+		l.log.Info("A whisper was printed and not given; it waits again", "session", id, "whisper", w.ID)
+	}
+}
+
+// missing plans the next look at a transcript that is not there yet.
+func (l *loop) missing(id string) {
+	n := l.missed[id]
+	if n < len(l.timing.Missing) {
+		l.missed[id] = n + 1
+		l.agenda.atMostBy(id, l.clock.Now().Add(l.timing.Missing[n]))
+	}
+}
+
+// block sets a session aside until something makes room, or for a while.
+func (l *loop) block(id, message string) {
+	l.blocked[id] = true
+	l.trouble.Set(partRead+id, message)
+	l.agenda.atMostBy(id, l.clock.Now().Add(l.timing.Blocked))
+}
+
+// full returns what to say of a spool without room. A session that is far
+// behind is no trouble of its own: whatever holds the others up is.
+func full(err error) string {
+	if errors.Is(err, spool.ErrFull) {
+		return spool.ErrFull.Error()
+	}
+	return ""
+}
+
+// stepFailed notes why a session could not be read.
+func (l *loop) stepFailed(id string, err error) {
+	l.log.Error("Session cannot be read", "session", id, "error", err)
+	switch {
+	case errors.Is(err, spool.ErrFull), errors.Is(err, spool.ErrBehind):
+		l.block(id, full(err))
+	case errors.Is(err, errTranscript):
+		l.block(id, "the transcript cannot be read")
+	default:
+		l.diskFailed(err)
+		l.block(id, "")
+	}
+}
+
+// diskFailed notes that the local disk does not take what must be kept.
+func (l *loop) diskFailed(err error) {
+	l.log.Error("The local disk does not take what must be kept", "error", err)
+	l.trouble.Set(partDisk, "the state directory cannot be written: is the disk full?")
+}

@@ -1,0 +1,126 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+const (
+	viewFile = "memory.json"
+	maxView  = 1 << 20
+
+	// defaultCharacters is what TeamMemory.spec.recall.maxCharacters means when
+	// it is omitted.
+	defaultCharacters = 4000
+)
+
+// View is what the workstation knows of the team's memory. It is kept in the
+// state directory, so that a session without network is heard under the policy
+// last seen. Its methods may be called from several goroutines.
+type View struct {
+	path string
+
+	mu     sync.Mutex
+	saved  []byte
+	policy *policy
+}
+
+// policy is the part of a TeamMemory that a workstation acts on.
+type policy struct {
+	Version       int      `json:"version"`
+	Include       []string `json:"include"`
+	Exclude       []string `json:"exclude,omitempty"`
+	Recall        bool     `json:"recall"`
+	MaxCharacters int32    `json:"maxCharacters"`
+}
+
+// OpenView reads what was last seen. A file that cannot be read is as good as
+// none: the cluster tells again.
+func OpenView(home string) *View {
+	v := &View{path: filepath.Join(home, viewFile)}
+	data, err := durable.ReadFile(v.path, maxView)
+	if err != nil {
+		return v
+	}
+	var p policy
+	if json.Unmarshal(data, &p) == nil && p.Version == 1 {
+		v.saved, v.policy = data, &p
+	}
+	return v
+}
+
+// See takes the memory as the cluster has it; nil when there is none. It says
+// whether what may be heard changed, and whether more may be shown than before.
+func (v *View) See(memory *v1alpha1.TeamMemory) (heard, shown bool, err error) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	before := v.policy
+	if memory == nil {
+		v.policy, v.saved = nil, nil
+		if err := durable.Remove(v.path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return before != nil, false, fmt.Errorf("forget the memory's policy: %w", err)
+		}
+		return before != nil, false, nil
+	}
+	now := policyOf(memory)
+	data, err := json.MarshalIndent(now, "", "  ")
+	if err != nil {
+		return false, false, fmt.Errorf("record the memory's policy: %w", err)
+	}
+	if bytes.Equal(data, v.saved) {
+		return false, false, nil
+	}
+	v.policy = &now
+	heard = before == nil || !slices.Equal(before.Include, now.Include) || !slices.Equal(before.Exclude, now.Exclude)
+	shown = now.Recall && (before == nil || !before.Recall)
+	if err := durable.WriteFile(v.path, data); err != nil {
+		return heard, shown, fmt.Errorf("record the memory's policy: %w", err)
+	}
+	v.saved = data
+	return heard, shown, nil
+}
+
+// Capture returns the globs of what may be heard, and false while nothing is
+// known of the memory: then nothing is read, and nothing is lost.
+func (v *View) Capture() (include, exclude []string, known bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.policy == nil {
+		return nil, nil, false
+	}
+	return v.policy.Include, v.policy.Exclude, true
+}
+
+// Recall says whether whispers may be shown, and in how many characters.
+func (v *View) Recall() (bool, int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.policy == nil {
+		return false, defaultCharacters
+	}
+	return v.policy.Recall, int(v.policy.MaxCharacters)
+}
+
+func policyOf(memory *v1alpha1.TeamMemory) policy {
+	p := policy{
+		Version: 1,
+		Include: memory.Spec.Capture.Projects.Include,
+		Exclude: memory.Spec.Capture.Projects.Exclude,
+		Recall: memory.Spec.Recall.Mode != v1alpha1.RecallOff &&
+			memory.Spec.Suspend != v1alpha1.SuspendRecall && memory.Spec.Suspend != v1alpha1.SuspendAll,
+		MaxCharacters: defaultCharacters,
+	}
+	if n := memory.Spec.Recall.MaxCharacters; n != nil {
+		p.MaxCharacters = *n
+	}
+	return p
+}
