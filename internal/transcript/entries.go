@@ -69,7 +69,7 @@ func (r Record) Entries(kind StreamKind, sessionID string) []Entry {
 		if kind == AgentStream || !r.fromPerson() {
 			return nil
 		}
-		speaker, text = User, r.userText(r.content())
+		speaker, text = User, r.userText(r.read().content)
 	case "attachment":
 		if kind == AgentStream || r.Subtype != "queued_command" || !r.fromPerson() {
 			return nil
@@ -92,10 +92,30 @@ func (r Record) belongs(kind StreamKind, sessionID string) bool {
 	return !foreign && !(r.Sidechain && kind == MainStream)
 }
 
+// message is what is needed of the message of a record.
+type message struct{ id, model, content, usage jsonline.Value }
+
+// read finds it in one pass: messages are the greater part of a transcript.
+func (r Record) read() (m message) {
+	jsonline.Each(r.raw, r.message, func(key, value jsonline.Value) {
+		switch {
+		case jsonline.Is(r.raw, key, "content"):
+			m.content = value
+		case jsonline.Is(r.raw, key, "model"):
+			m.model = value
+		case jsonline.Is(r.raw, key, "id"):
+			m.id = value
+		case jsonline.Is(r.raw, key, "usage"):
+			m.usage = value
+		}
+	})
+	return m
+}
+
 // synthetic reports whether the program wrote an assistant record itself, as
 // the notice of an error.
-func (r Record) synthetic() bool {
-	return r.APIError || jsonline.Is(r.raw, member(r.raw, r.message, "model"), "<synthetic>")
+func (r Record) synthetic(m message) bool {
+	return r.APIError || jsonline.Is(r.raw, m.model, "<synthetic>")
 }
 
 // fromPerson reports whether the envelope of a user record lets it be a
@@ -108,10 +128,6 @@ func (r Record) fromPerson() bool {
 		return r.Origin == "human" // other kinds, known or not, are not people
 	}
 	return r.rowSource != "harness" && r.promptSource != "system"
-}
-
-func (r Record) content() jsonline.Value {
-	return member(r.raw, r.message, "content")
 }
 
 // userText returns a person's words in the content of a message, "" if it has
@@ -173,11 +189,12 @@ func (r Record) queuedText() string {
 // assistantText returns what the model said, "" if the record holds no text of
 // a model.
 func (r Record) assistantText() string {
-	if r.synthetic() {
+	m := r.read()
+	if r.synthetic(m) {
 		return ""
 	}
 	var words words
-	content := r.content()
+	content := m.content
 	if content.Kind == jsonline.String {
 		words.add(jsonline.Text(r.raw, content))
 	}

@@ -18,15 +18,16 @@ type Usage struct {
 // stream, or the program wrote it itself. Messages without an id are not
 // counted.
 func (u *Usage) Fold(r Record, kind StreamKind, sessionID string) {
-	if r.Type != "assistant" || !r.belongs(kind, sessionID) || r.synthetic() {
+	if r.Type != "assistant" || !r.belongs(kind, sessionID) {
 		return
 	}
-	id := jsonline.Text(r.raw, member(r.raw, r.message, "id"))
-	if id == "" {
+	m := r.read()
+	id := jsonline.Text(r.raw, m.id)
+	if id == "" || r.synthetic(m) {
 		return
 	}
 	var tokens int64
-	output := member(r.raw, member(r.raw, r.message, "usage"), "output_tokens")
+	output := member(r.raw, m.usage, "output_tokens")
 	if output.Kind == jsonline.Number {
 		// What is no whole number is not counted.
 		tokens, _ = strconv.ParseInt(string(r.raw[output.Start:output.End]), 10, 64)
