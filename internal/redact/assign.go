@@ -264,7 +264,7 @@ func lineForm(text []byte, from, closed, signed, after, value int, sign byte) wr
 		for _, end := range []string{"\n", `\n`, `\r`} {
 			line, _, _ = bytes.Cut(line, []byte(end))
 		}
-		if line = bytes.TrimRight(line, " \t\r"); bytes.IndexAny(line, " \t(){}[];,") < 0 {
+		if line = bytes.TrimRight(line, " \t\r"); !bytes.ContainsAny(line, " \t(){}[];,") {
 			return lined
 		}
 	}
@@ -397,7 +397,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		return false
 	}
 	spaces := bytes.IndexByte(v, ' ') >= 0
-	code := bytes.IndexAny(v, "(){}[]") >= 0
+	code := bytes.ContainsAny(v, "(){}[]")
 	digits := count(v, digit)
 	switch kind {
 	case plainName:
@@ -430,7 +430,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 			if digits > 0 || mixed(v) {
 				return !sayName(v, name) || len(v) >= 20
 			}
-			return len(v) >= 16 && !sayName(v, name) && bytes.IndexAny(v, "-_. ") < 0
+			return len(v) >= 16 && !sayName(v, name) && !bytes.ContainsAny(v, "-_. ")
 		case lined:
 			return !isExpression(v, how) && digits > 0 && count(v, alnum) > digits && (!sayName(v, name) || len(v) >= 20)
 		case phrased, bare:
@@ -476,7 +476,7 @@ var common = newWords(`
 
 func newWords(text string) map[string]bool {
 	words := map[string]bool{}
-	for _, w := range strings.Fields(text) {
+	for w := range strings.FieldsSeq(text) {
 		words[w] = true
 	}
 	return words
@@ -535,7 +535,7 @@ func isExpression(v []byte, how writing) bool {
 // isPassphrase reports whether words in quotes may be a password rather than a
 // sentence about one.
 func isPassphrase(v []byte) bool {
-	return len(v) <= 64 && bytes.IndexAny(v, ".,:;?") < 0 && isNoWord(v)
+	return len(v) <= 64 && !bytes.ContainsAny(v, ".,:;?") && isNoWord(v)
 }
 
 // sayName reports whether a value speaks of what its name says: it is a name
@@ -566,7 +566,7 @@ func isPath(v []byte) bool {
 	parts := bytes.Split(v[1:], []byte("/"))
 	words := 0
 	for _, p := range parts {
-		if count(p, digit) == 0 && bytes.IndexAny(p, "+=") < 0 && len(p) < 24 && bytes.Equal(p, bytes.ToLower(p)) {
+		if count(p, digit) == 0 && !bytes.ContainsAny(p, "+=") && len(p) < 24 && bytes.Equal(p, bytes.ToLower(p)) {
 			words++
 		}
 	}

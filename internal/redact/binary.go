@@ -111,7 +111,7 @@ var uriMediaSet = newSet("09azAZ", "/+.-")
 // wrapped returns the run of base64 around text[i], not before done, over line
 // ends as long as its lines are long.
 func wrapped(text []byte, done, i int) (from, to int) {
-	from, to = i, i
+	from = i
 	for from > done && payloadSet[text[from-1]] {
 		from--
 	}

@@ -2,6 +2,7 @@ package redact
 
 import (
 	"bytes"
+	"math"
 	"slices"
 	"strings"
 )
@@ -118,7 +119,7 @@ func newMatcher(rules []rule) *matcher {
 	// Number the states so that those that end a word come last.
 	slices.SortStableFunc(order, func(a, b int) int { return min(len(nodes[a].ends), 1) - min(len(nodes[b].ends), 1) })
 	number := make([]uint16, len(nodes))
-	m.accept = uint16(len(order))
+	m.accept = math.MaxUint16
 	for i, at := range order {
 		number[at] = uint16(i)
 		if len(nodes[at].ends) > 0 {

@@ -66,11 +66,13 @@ func TestLine(t *testing.T) {
 		"SecretEscaped": {
 			"escapes do not hide a secret, and its neighbours keep theirs",
 			`{"type":"user","x":"\u00e9\"gh\u0070_` + random[:20] + `\u005a` + random[20:36] + `\"\t"}`,
-			`{"type":"user","x":"\u00e9\"[redacted:github-token]\"\t"}`, redact.Findings{"github-token": 1},
+			`{"type":"user","x":"\u00e9\"[redacted:github-token]\"\t"}`,
+			redact.Findings{"github-token": 1},
 		},
 		"SecretInKey": {
 			"names of members are text too",
-			`{"type":"user","x":{"ghp_` + random + `":true}}`, `{"type":"user","x":{"[redacted:github-token]":true}}`, redact.Findings{"github-token": 1},
+			`{"type":"user","x":{"ghp_` + random + `":true}}`, `{"type":"user","x":{"[redacted:github-token]":true}}`,
+			redact.Findings{"github-token": 1},
 		},
 		"SecretByName": {
 			"a value is secret by its name",
@@ -81,7 +83,8 @@ func TestLine(t *testing.T) {
 		"HeaderByName": {
 			"the scheme stays",
 			`{"type":"assistant","input":{"Authorization":"Bearer q1w2e3r4"}}`,
-			`{"type":"assistant","input":{"Authorization":"Bearer [redacted:assignment]"}}`, redact.Findings{"assignment": 1},
+			`{"type":"assistant","input":{"Authorization":"Bearer [redacted:assignment]"}}`,
+			redact.Findings{"assignment": 1},
 		},
 		"Image": {
 			"a picture does not leave, however small; its type is told before or behind",
@@ -98,7 +101,8 @@ func TestLine(t *testing.T) {
 		"PayloadOfATool": {
 			"pictures of other tools are pictures",
 			`{"type":"user","c":{"type":"image","data":"` + strings.Repeat("iVBORw0K", 10) + `","mimeType":"image/webp"}}`,
-			`{"type":"user","c":{"type":"image","data":"[image/webp, 60 bytes, withheld]","mimeType":"image/webp"}}`, redact.Findings{"binary": 1},
+			`{"type":"user","c":{"type":"image","data":"[image/webp, 60 bytes, withheld]","mimeType":"image/webp"}}`,
+			redact.Findings{"binary": 1},
 		},
 		"DataIsText": {
 			"data may be words",
@@ -200,8 +204,8 @@ func TestLineTooLong(t *testing.T) {
 
 // corpusLines returns all lines of the transcript corpus, the seeds of the fuzz
 // tests.
-func corpusLines(t testing.TB) [][]byte {
-	t.Helper()
+func corpusLines(tb testing.TB) [][]byte {
+	tb.Helper()
 	var lines [][]byte
 	root := filepath.Join("..", "transcript", "testdata", "corpus")
 	err := filepath.WalkDir(root, func(path string, _ os.DirEntry, err error) error {
@@ -213,10 +217,10 @@ func corpusLines(t testing.TB) [][]byte {
 		return err
 	})
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	if len(lines) < 300 {
-		t.Fatalf("%d lines of the corpus, want at least 300", len(lines))
+		tb.Fatalf("%d lines of the corpus, want at least 300", len(lines))
 	}
 	return lines
 }
@@ -244,7 +248,7 @@ func FuzzLine(f *testing.F) {
 		"{\"type\":\"user\",\"x\":\"\\ud83d\\u0000\x80\\u001b[1mpassword\\u200b=hunter22\"}",
 		`{"type":"user","x":"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----"}`,
 		`{"type":"user","x":"https://a:b@c@d:e/f@g?token=data:x;base64,AAAAAAAAAAAAAAAAAAAAAAAA"}`,
-		`{"type":"user","authorization":"basic basic basic abc123","pass":"is is is","a":"the password is is hunter22"}`,
+		`{"type":"user","authorization":"basic bearer basic abc123","pass":"is was is","a":"the password is was hunter22"}`,
 	} {
 		f.Add([]byte(s))
 	}

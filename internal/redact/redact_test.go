@@ -10,11 +10,11 @@ import (
 	"github.com/undersong-dev/undersong/internal/redact"
 )
 
-func redactor(t testing.TB) *redact.Redactor {
-	t.Helper()
+func redactor(tb testing.TB) *redact.Redactor {
+	tb.Helper()
 	r, err := redact.New()
 	if err != nil {
-		t.Fatal(err)
+		tb.Fatal(err)
 	}
 	return r
 }

@@ -89,7 +89,7 @@ func (r Record) Entries(kind StreamKind, sessionID string) []Entry {
 // an agent's in the main file, as old releases wrote them.
 func (r Record) belongs(kind StreamKind, sessionID string) bool {
 	foreign := sessionID != "" && r.SessionID != "" && r.SessionID != sessionID
-	return !foreign && !(r.Sidechain && kind == MainStream)
+	return !foreign && (!r.Sidechain || kind == AgentStream)
 }
 
 // message is what is needed of the message of a record.
@@ -153,6 +153,7 @@ func (r Record) userText(content jsonline.Value) string {
 			case "tool_result":
 				result = true
 			}
+		default: // nothing that anybody says
 		}
 	}
 	if content.Kind == jsonline.String {

@@ -44,7 +44,8 @@ func TestParse(t *testing.T) {
 		"WrongShapes": {
 			"a field of another shape is a field that is missing",
 			`{"type":123,"uuid":null,"timestamp":17,"cwd":[],"sessionId":{},"isSidechain":"true","isMeta":1,"origin":null,"forkedFrom":"x"}`,
-			transcript.Record{}, nil,
+			transcript.Record{},
+			nil,
 		},
 		"OddOrigin":      {"an origin that says nothing known is not a person", `{"origin":"human"}`, transcript.Record{Origin: "unknown"}, nil},
 		"BadTimestamp":   {"a bad time is none", `{"type":"user","timestamp":"yesterday"}`, transcript.Record{Type: "user"}, nil},
