@@ -128,7 +128,7 @@ func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
 func (r *Reconciler) prepared(s *scope, d *v1alpha1.Delivery) error {
 	r.Turns.prepare(s.key, clientID(d))
 	s.after = append(s.after, func(context.Context) { crash.Point(crash.ControllerLedgerWritten) })
-	return outcome.Waitf(v1alpha1.ProgressingReason, 0, "the next words are given to Letta")
+	return underWay(s, 0, giving)
 }
 
 // conversation finds or makes the session's conversation and notes it in

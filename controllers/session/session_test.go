@@ -196,6 +196,7 @@ func TestSessionSurvivesEveryFault(t *testing.T) {
 	for mode, name := range map[fault.Mode]string{fault.Before: "not sent", fault.After: "answer lost"} {
 		for at := int64(1); at <= calls; at++ {
 			t.Run(fmt.Sprintf("%s/%d", name, at), func(t *testing.T) {
+				t.Parallel()
 				w := newWorld(t, &fault.Counter{At: at, Mode: mode})
 				w.story()
 				got := w.end(w.settleDown())
@@ -213,6 +214,7 @@ func TestANewProcessAtEveryStepSendsNothingTwice(t *testing.T) {
 	want := undisturbed.end(undisturbed.settleDown())
 	for step := range 12 {
 		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			t.Parallel()
 			w := newWorld(t, nil)
 			w.story()
 			for range step {

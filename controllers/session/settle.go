@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/controllers/connect"
@@ -24,6 +26,9 @@ const (
 	waitForForeignTurn = 2 * time.Second
 	// waitForCache is how long to wait for the cache to see our own write.
 	waitForCache = 100 * time.Millisecond
+	// working and giving say what is under way.
+	working = "Letta works on the newest words"
+	giving  = "the next words are given to Letta"
 	// bytesPerToken estimates tokens where the back end reports none.
 	bytesPerToken = 4
 )
@@ -37,7 +42,7 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, bucket *store.Bucket,
 	case turnPrepared:
 		return r.send(ctx, s, bucket, d)
 	case turnRunning:
-		return outcome.Waitf(v1alpha1.ProgressingReason, waitForTurn, "Letta works on the newest words")
+		return underWay(s, waitForTurn, working)
 	case turnDone:
 		if err == nil {
 			return r.record(ctx, s, bucket, d, turn)
@@ -60,7 +65,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 		return fmt.Errorf("read the Session live: %w", err)
 	}
 	if live.Status.SyncState == nil || !equality.Semantic.DeepEqual(live.Status.SyncState.Delivery, d) {
-		return outcome.Waitf(v1alpha1.ProgressingReason, waitForCache, "the next words are given to Letta")
+		return underWay(s, waitForCache, giving)
 	}
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err != nil {
@@ -86,9 +91,20 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 		return turn, err
 	})
 	if !started {
-		return outcome.Waitf(v1alpha1.ProgressingReason, waitForCache, "the next words are given to Letta")
+		return underWay(s, waitForCache, giving)
 	}
-	return outcome.Waitf(v1alpha1.ProgressingReason, waitForTurn, "Letta works on the newest words")
+	return underWay(s, waitForTurn, working)
+}
+
+// underWay waits for a turn. While an earlier try's failure stands in the
+// condition it is left there until a turn succeeds: a condition that flaps
+// with every try would write and report each of them.
+func underWay(s *scope, after time.Duration, message string) error {
+	c := apimeta.FindStatusCondition(s.ses.Status.Conditions, v1alpha1.DeliveredCondition)
+	if c != nil && c.Status == metav1.ConditionFalse {
+		return outcome.RetryAfterf(c.Reason, max(after, time.Millisecond), "%s", c.Message)
+	}
+	return outcome.Waitf(v1alpha1.ProgressingReason, after, "%s", message)
 }
 
 // again collects a delivery's batch once more, by its cuts.
@@ -119,7 +135,7 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 	case letta.DeliveryReplied:
 		return r.record(ctx, s, bucket, d, turn)
 	case letta.DeliveryRunning:
-		return outcome.Waitf(v1alpha1.ProgressingReason, waitForForeignTurn, "Letta works on the newest words")
+		return underWay(s, waitForForeignTurn, working)
 	case letta.DeliveryNoReply:
 		d.Phase = v1alpha1.DeliveryNudging
 		d.Attempts++

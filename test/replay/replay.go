@@ -83,6 +83,13 @@ func (s *Session) Prompt(ctx context.Context, text string) (Output, error) {
 	return out, s.append(records...)
 }
 
+// Typed writes a prompt whose hook died: Claude Code goes on without it.
+func (s *Session) Typed(text string) error {
+	return s.append(s.record("user", map[string]any{
+		"message": map[string]any{"role": "user", "content": text}, "origin": map[string]any{"kind": "human"}, "promptSource": "typed", "promptId": s.prompt,
+	}))
+}
+
 // injected is the record that tells what the model was given by a hook.
 func (s *Session) injected(event, text string) map[string]any {
 	return s.record("attachment", map[string]any{"attachment": map[string]any{

@@ -173,6 +173,19 @@ func (s *Stack) Stop() {
 	}
 }
 
+// RestartS3 stops the S3 server, runs f, and starts it again where it was.
+func (s *Stack) RestartS3(ctx context.Context, f func() error) error {
+	address := host(s.S3.Endpoint)
+	s.S3.Stop()
+	err := f()
+	again, serr := versity.Start(ctx, versity.Options{Dir: s.path("s3"), Address: address})
+	if serr != nil {
+		return errors.Join(err, serr)
+	}
+	s.S3 = again
+	return err
+}
+
 // StartController starts the controller with the token of its own
 // ServiceAccount. env is added to its environment.
 func (s *Stack) StartController(ctx context.Context, env ...string) (*Process, error) {

@@ -22,6 +22,8 @@ type Workstation struct {
 	User, Name string
 	// Home is the person's home, State undersong's state directory.
 	Home, State string
+	// HookEnv is added to the environment of the hook.
+	HookEnv []string
 
 	stack *Stack
 	team  *Team
@@ -84,7 +86,7 @@ func (w *Workstation) Hook(ctx context.Context, cwd string, input any, env ...st
 	}
 	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong-hook"))
 	cmd.Env = append(append(w.env, "CLAUDECODE=1", "CLAUDE_PROJECT_DIR="+cwd, "CLAUDE_CODE_ENTRYPOINT=cli",
-		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID="+strconv.Itoa(os.Getpid())), env...)
+		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID="+strconv.Itoa(os.Getpid())), append(env, w.HookEnv...)...)
 	cmd.Dir = cwd
 	cmd.Stdin = bytes.NewReader(data)
 	var out, errs bytes.Buffer

@@ -137,6 +137,9 @@ type TurnFault struct {
 
 // FailTurn makes the next turn fail. Several can wait.
 func (s *Server) FailTurn(f TurnFault) {
+	if f.StopReason == "" {
+		f.StopReason = "llm_api_error" // the zero TurnFault would be none
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.failures = append(s.failures, f)
