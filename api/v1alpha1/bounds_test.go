@@ -369,7 +369,7 @@ func attempts(t *testing.T, base *unstructured.Unstructured, path, bound string)
 		}
 	case "enum":
 		list := []attempt{{name: "unknown", value: "Nonsense", refused: true}}
-		for _, allowed := range strings.Split(limit, "|") {
+		for allowed := range strings.SplitSeq(limit, "|") {
 			list = append(list, attempt{name: allowed, value: allowed})
 		}
 		return list

@@ -29,9 +29,10 @@ const (
 	// ControllerUser is the controller's user name, which the policies name.
 	ControllerUser = "system:serviceaccount:" + ControllerNamespace + ":" + ControllerName
 
-	// LettaSecret and StoreSecret are the Secrets that Team lets the
-	// controller read, as config/samples names them.
+	// LettaSecret is one of the two Secrets that Team lets the controller
+	// read, as config/samples names them.
 	LettaSecret = "undersong-letta"
+	// StoreSecret is the other.
 	StoreSecret = "undersong-store"
 
 	// secretsRole is the Role by which the controller reads a team's Secrets.

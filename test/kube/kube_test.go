@@ -50,7 +50,7 @@ func TestMain(m *testing.M) {
 		}
 		defer c.Stop()
 		if os.Getenv(parentEnv) != "" {
-			fmt.Fprintln(os.Stdout, c.etcd.cmd.Process.Pid, c.api.cmd.Process.Pid, c.dir)
+			_, _ = fmt.Fprintln(os.Stdout, c.etcd.cmd.Process.Pid, c.api.cmd.Process.Pid, c.dir)
 			select {} // until killed
 		}
 		cluster = c

@@ -394,9 +394,9 @@ func TestPolicyOfTeamMemory(t *testing.T) {
 	`)
 }
 
-// real makes a team with the roles of config/rbac as they are, and an editor of
+// realRoles makes a team with the roles of config/rbac as they are, and an editor of
 // the namespace.
-func real(t *testing.T, namespace string) {
+func realRoles(t *testing.T, namespace string) {
 	t.Helper()
 	aggregate(t)
 	team(t, namespace, []string{"ada", "bob"}, []string{"lena"})
@@ -438,7 +438,7 @@ func aggregate(t *testing.T) {
 }
 
 func TestRolesOfSession(t *testing.T) {
-	real(t, "roles-session")
+	realRoles(t, "roles-session")
 	try(t, "Session", "roles-session", `
 	                            owner  colleague lead   editor outsider controller namesake collector
 	create                      yes    yes       yes    rbac   rbac     rbac       rbac     rbac
@@ -460,7 +460,7 @@ func TestRolesOfSession(t *testing.T) {
 }
 
 func TestRolesOfWorkstation(t *testing.T) {
-	real(t, "roles-workstation")
+	realRoles(t, "roles-workstation")
 	try(t, "Workstation", "roles-workstation", `
 	                            owner  colleague lead   editor outsider controller namesake collector
 	create                      yes    yes       rbac   rbac   rbac     rbac       rbac     rbac
@@ -482,7 +482,7 @@ func TestRolesOfWorkstation(t *testing.T) {
 }
 
 func TestRolesOfMemoryBlock(t *testing.T) {
-	real(t, "roles-memoryblock")
+	realRoles(t, "roles-memoryblock")
 	try(t, "MemoryBlock", "roles-memoryblock", `
 	                            colleague lead   editor outsider controller namesake collector
 	create                      rbac      yes    rbac   rbac     yes        rbac     rbac
@@ -504,7 +504,7 @@ func TestRolesOfMemoryBlock(t *testing.T) {
 }
 
 func TestRolesOfTeamMemory(t *testing.T) {
-	real(t, "roles-teammemory")
+	realRoles(t, "roles-teammemory")
 	try(t, "TeamMemory", "roles-teammemory", `
 	                            colleague lead   editor outsider controller namesake collector
 	create                      rbac      yes    rbac   rbac     rbac       rbac     rbac
@@ -528,7 +528,7 @@ func TestRolesOfTeamMemory(t *testing.T) {
 // TestReadingRights: a team reads its own namespace, the controller reads all,
 // and nobody else reads anything.
 func TestReadingRights(t *testing.T) {
-	real(t, "reading")
+	realRoles(t, "reading")
 	want := map[string]string{
 		"owner": "yes", "colleague": "yes", "lead": "yes", "editor": "rbac", "outsider": "rbac",
 		"controller": "yes", "namesake": "rbac", "collector": "yes", "admin": "yes",
@@ -616,7 +616,7 @@ func eventually(t *testing.T, what, want string, got func() string) {
 // TestForegroundDeletion: the garbage collector ends a foreground deletion by
 // removing a finalizer, which a policy must not stop.
 func TestForegroundDeletion(t *testing.T) {
-	real(t, "foreground")
+	realRoles(t, "foreground")
 	ada := clientOf(t, "ada")
 	live := session("foreground", "ada")
 	if err := ada.Create(t.Context(), live); err != nil {

@@ -38,7 +38,7 @@ type process struct {
 // run starts a child in its own process group.
 func run(path string, args []string, logs io.Writer) (*process, error) {
 	p := &process{
-		cmd:  exec.Command(path, args...), //nolint:gosec,noctx // our own tools; Stop ends them, not a context
+		cmd:  exec.Command(path, args...), //nolint:noctx // our own tools; Stop ends them, not a context
 		tail: &tail{},
 		done: make(chan struct{}),
 	}

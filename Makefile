@@ -1,0 +1,155 @@
+# make            what there is
+# make test       what must pass
+# make verify     what must be tidy
+#
+# CI runs .ci/run, which is these two and nothing else.
+
+SHELL := bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+
+# One build tag for what needs a real API server. The rest runs without.
+TAGS := envtest
+# A cold start of etcd and kube-apiserver beside a compiler takes its time.
+TEST_TIMEOUT ?= 30m
+FUZZ_TIME ?= 30s
+E2E_ROUNDS ?= 3
+
+# The race detector needs a C compiler, which not every machine has.
+RACE := $(if $(and $(filter 1,$(shell go env CGO_ENABLED)),$(shell command -v $$(go env CC))),-race)
+
+.PHONY: help
+help: ## Say what there is.
+	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+##@ Build
+
+.PHONY: build
+build: ## Build the three binaries into bin/.
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/undersong ./cmd/undersong-hook ./cmd/undersong-controller
+
+.PHONY: demo
+demo: build thread-tools ## Show the whole way on loopback; ends with "demo: ok".
+	go run ./test/demo
+
+.PHONY: dev
+dev: build thread-tools ## Run the demo's stack until Ctrl-C; its state stays in .dev/.
+	go run ./test/demo -dev
+
+##@ Test
+
+.PHONY: test
+test: thread-tools race-note ## Run everything: race detector, API server, store, faults and kills.
+	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -v '/test/e2e$$')
+	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 ./test/e2e/...
+
+.PHONY: test-unit
+test-unit: versitygw race-note ## Run what needs no API server.
+	go test $(RACE) ./...
+
+.PHONY: e2e
+e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
+	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
+
+.PHONY: bench
+bench: ## Run the Go benchmarks. The hook's runner is described in test/bench.
+	go test -run '^$$' -bench . -benchmem ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz every target for FUZZ_TIME=30s.
+	@grep -rl --include='*_test.go' '^func Fuzz' . | sort | while read -r file; do \
+		for target in $$(sed -n 's/^func \(Fuzz[A-Za-z0-9_]*\)(.*/\1/p' "$$file"); do \
+			echo "fuzz: $$(dirname "$$file") $$target"; \
+			go test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZ_TIME) "$$(dirname "$$file")"; \
+		done; \
+	done
+
+.PHONY: race-note
+race-note:
+	@$(if $(RACE),:,echo "test: the race detector is OFF: it needs cgo and a C compiler" >&2)
+
+##@ Keep in order
+
+.PHONY: generate
+generate: controller-gen ## Write deepcopy code.
+	$(TOOLS)/controller-gen object paths=./api/...
+
+.PHONY: manifests
+manifests: controller-gen ## Write the CRDs.
+	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+
+.PHONY: fmt
+fmt: golangci-lint ## Format the Go code.
+	$(TOOLS)/golangci-lint fmt
+
+.PHONY: lint
+lint: golangci-lint ## Lint the Go code.
+	$(TOOLS)/golangci-lint run --allow-parallel-runners
+
+# Generators first, then what only reads, so that one run shows everything that
+# is wrong.
+.PHONY: verify
+verify: generate manifests golangci-lint ## Check that all is generated, tidy, linted and in its layer.
+	git diff --exit-code
+	@left=$$(git status --porcelain); if [ -n "$$left" ]; then echo "verify: not committed:"; echo "$$left"; exit 1; fi
+	go mod tidy -diff
+	$(TOOLS)/golangci-lint fmt --diff
+	$(TOOLS)/golangci-lint run --allow-parallel-runners
+	go vet -tags $(TAGS) ./...
+	go vet -tags crashpoints ./internal/crash ./cmd/...
+	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong-hook
+	GOOS=windows CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong-hook
+	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong
+	GOOS=windows CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong
+	go test -count=1 ./test/closure
+
+##@ Tools
+
+# Built once from the Go module proxy, each when a target first needs it.
+TOOLS := $(CURDIR)/.tools/bin
+KUBE := $(shell sed -n 's/^[[:space:]]*k8s.io\/kubernetes v\([0-9]*\)\.\([0-9]*\)\(.*\)/\1 \2 v\1.\2\3/p' hack/tools/kube/go.mod)
+KUBE_LDFLAGS := -X k8s.io/component-base/version.gitMajor=$(word 1,$(KUBE)) -X k8s.io/component-base/version.gitMinor=$(word 2,$(KUBE)) -X k8s.io/component-base/version.gitVersion=$(word 3,$(KUBE))
+
+# $(call tool,NAME,MODULE,PACKAGE,LDFLAGS)
+define tool
+.PHONY: $(1)
+$(1):
+	@hack/tools/build $(2) $(3) '$$(TOOLS)/$(1)' '$(4)'
+endef
+
+$(eval $(call tool,kube-apiserver,kube,k8s.io/kubernetes/cmd/kube-apiserver,$(KUBE_LDFLAGS)))
+$(eval $(call tool,kubectl,kube,k8s.io/kubernetes/cmd/kubectl,$(KUBE_LDFLAGS)))
+$(eval $(call tool,etcd,etcd,.,))
+$(eval $(call tool,versitygw,versitygw,github.com/versity/versitygw/cmd/versitygw,))
+$(eval $(call tool,controller-gen,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,))
+$(eval $(call tool,golangci-lint,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,))
+
+# What KUBEBUILDER_ASSETS has is not built: it wins.
+ASSETS := $(foreach name,etcd kube-apiserver kubectl,$(if $(and $(KUBEBUILDER_ASSETS),$(wildcard $(KUBEBUILDER_ASSETS)/$(name))),,$(name)))
+
+.PHONY: envtest-assets
+envtest-assets: $(ASSETS) ## Build kube-apiserver, etcd and kubectl (unless KUBEBUILDER_ASSETS has them).
+
+.PHONY: thread-tools
+thread-tools: envtest-assets versitygw
+
+.PHONY: tools
+tools: thread-tools controller-gen golangci-lint ## Build every tool into .tools/.
+
+.PHONY: clean
+clean: ## Remove bin/ and dist/. Tools (.tools/) and make dev's state (.dev/) stay.
+	rm -rf bin dist
+
+##@ Not there yet
+
+.PHONY: image
+image:
+	@echo "image: there is no image yet: it comes with the Helm chart" >&2; exit 1
+
+.PHONY: chart
+chart:
+	@echo "chart: there is no Helm chart yet; config/ holds what it will install" >&2; exit 1

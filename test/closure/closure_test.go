@@ -1,0 +1,103 @@
+// Package closure tests what each binary really links. The linter sees direct
+// imports only; what comes in through a shared package it misses.
+package closure
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/undersong-dev/undersong/test/tools"
+)
+
+const module = "github.com/undersong-dev/undersong"
+
+// systems are what the workstation's binaries are built for.
+var systems = []string{"linux", "darwin", "windows"}
+
+// linked returns the packages that a binary links on a system, without the
+// standard library, and all of them.
+func linked(t *testing.T, system, binary string) (ours, all []string) {
+	t.Helper()
+	list := exec.CommandContext(t.Context(), "go", "list", "-deps", "-f", "{{.ImportPath}} {{.Standard}}", "./cmd/"+binary)
+	list.Dir = tools.Root()
+	list.Env = append(os.Environ(), "GOOS="+system, "CGO_ENABLED=0")
+	var stderr strings.Builder
+	list.Stderr = &stderr
+	out, err := list.Output()
+	if err != nil {
+		t.Fatalf("list what cmd/%s links: %v\n%s", binary, err, stderr.String())
+	}
+	for line := range strings.Lines(string(out)) {
+		var path string
+		var standard bool
+		if _, err := fmt.Sscan(line, &path, &standard); err != nil {
+			t.Fatalf("read %q: %v", line, err)
+		}
+		all = append(all, path)
+		if !standard {
+			ours = append(ours, path)
+		}
+	}
+	return ours, all
+}
+
+// under says whether a package is one of the folders or below one.
+func under(path string, folders ...string) bool {
+	return slices.ContainsFunc(folders, func(folder string) bool {
+		return path == folder || strings.HasPrefix(path, folder+"/")
+	})
+}
+
+// TestTheHookLinksTheStandardLibrary: Claude Code starts the hook at every tool
+// call, and each package costs time at every start. It has no network either,
+// so that nothing can make it wait.
+func TestTheHookLinksTheStandardLibrary(t *testing.T) {
+	allowed := []string{
+		module + "/cmd/undersong-hook",
+		module + "/agent/hook",
+		module + "/agent/note",
+		module + "/agent/whisper",
+		module + "/agent/internal/durable",
+		module + "/internal/crash",
+	}
+	for _, system := range systems {
+		ours, all := linked(t, system, "undersong-hook")
+		for _, path := range ours {
+			if !slices.Contains(allowed, path) {
+				t.Errorf("%s: undersong-hook links %s", system, path)
+			}
+		}
+		for _, path := range all {
+			if under(path, "net", "crypto", "testing") {
+				t.Errorf("%s: undersong-hook links %s", system, path)
+			}
+		}
+	}
+}
+
+// TestTheWorkstationLinksNoOperator: no key of Letta's or the object store's is
+// of any use on a workstation, because nothing there could speak with it.
+func TestTheWorkstationLinksNoOperator(t *testing.T) {
+	for _, system := range systems {
+		ours, _ := linked(t, system, "undersong")
+		for _, path := range ours {
+			if under(path, module+"/controllers", module+"/internal/letta", module+"/internal/store", module+"/test", "github.com/minio/minio-go/v7") {
+				t.Errorf("%s: undersong links %s", system, path)
+			}
+		}
+	}
+}
+
+// TestTheOperatorLinksNoWorkstation: and nothing of the tests.
+func TestTheOperatorLinksNoWorkstation(t *testing.T) {
+	ours, _ := linked(t, "linux", "undersong-controller")
+	for _, path := range ours {
+		if under(path, module+"/agent", module+"/test") {
+			t.Errorf("undersong-controller links %s", path)
+		}
+	}
+}
