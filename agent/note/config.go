@@ -130,7 +130,7 @@ func private(info fs.FileInfo) error {
 	if mode := info.Mode().Perm(); mode&0o077 != 0 {
 		return fmt.Errorf("mode is %04o, must be 0600", mode)
 	}
-	if !ours(info) {
+	if !durable.Ours(info) {
 		return errors.New("file belongs to another user")
 	}
 	return nil

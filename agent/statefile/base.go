@@ -92,5 +92,5 @@ func expand(base string) (string, error) {
 // own: in a folder that all may write to, it may be anybody's.
 func has(dir, sessionID string) bool {
 	info, err := os.Lstat(Path(dir, sessionID))
-	return err == nil && info.Mode().IsRegular() && ours(info)
+	return err == nil && info.Mode().IsRegular() && durable.Ours(info)
 }

@@ -1,8 +1,0 @@
-//go:build !unix
-
-package note
-
-import "io/fs"
-
-// ours is answered by the access lists of the user's folder.
-func ours(fs.FileInfo) bool { return true }
