@@ -124,8 +124,10 @@ func (s *Server) start(ctx context.Context, dir, address string) error {
 	health := "/ready-" + rand.Text()
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	s.cancel = cancel
+	// No --keep-alive: where the server refuses a request before its body, it
+	// would read the body as the next request.
 	cmd := exec.CommandContext(life, s.tool, //nolint:gosec // our own tool, built by make tools
-		"--port", address, "--region", Region, "--health", health, "--quiet", "--keep-alive",
+		"--port", address, "--region", Region, "--health", health, "--quiet",
 		"posix", "--sidecar", filepath.Join(dir, "meta"), s.data)
 	// In the environment, not among the arguments, which every user can list.
 	cmd.Env = append(os.Environ(), "ROOT_ACCESS_KEY_ID="+s.AccessKeyID, "ROOT_SECRET_ACCESS_KEY="+s.SecretAccessKey)
