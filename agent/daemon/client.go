@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -99,7 +100,7 @@ func NewClient(config *rest.Config) (client.WithWatch, error) {
 	gv := authenticationv1.SchemeGroupVersion
 	mapper.AddSpecific(gv.WithKind("SelfSubjectReview"), gv.WithResource("selfsubjectreviews"), gv.WithResource("selfsubjectreview"), meta.RESTScopeRoot)
 
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper})
+	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper, Log: logr.Discard()})
 	if err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}

@@ -384,3 +384,5 @@ type shifted struct {
 
 func (s shifted) Now() time.Time                  { return s.RealClock.Now().Add(s.by) }
 func (s shifted) Since(t time.Time) time.Duration { return s.Now().Sub(t) }
+
+func keyOf(o client.Object) client.ObjectKey { return client.ObjectKeyFromObject(o) }

@@ -3,9 +3,9 @@
 package daemon
 
 import (
-	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -29,12 +29,11 @@ type standin struct {
 	ns     string
 
 	mu      sync.Mutex
-	archive map[string][][]byte // lines, by Session and stream
-	headers map[string][]segment.Header
-	wanted  map[string]int // how often to ask for a Session's first segment again
-	say     string         // whispered for each verified segment
-	life    time.Duration  // of a grant
-	host    string         // replaces the store's in grants
+	archive map[string]map[int64][][]byte // lines, by Session and stream, and number of the segment
+	wanted  map[string]int                // how often to ask for a Session's first segment again
+	say     string                        // whispered for each verified segment
+	life    time.Duration                 // of a grant
+	host    string                        // replaces the store's in grants
 	paused  bool
 }
 
@@ -51,7 +50,7 @@ func startStandin(t *testing.T, ns string) *standin {
 		t.Fatalf("controller's client: %v", err)
 	}
 	s := &standin{
-		client: c, bucket: openBucket(t), ns: ns, archive: map[string][][]byte{}, headers: map[string][]segment.Header{},
+		client: c, bucket: openBucket(t), ns: ns, archive: map[string]map[int64][][]byte{},
 		wanted: map[string]int{}, life: time.Hour,
 	}
 	var group sync.WaitGroup
@@ -211,10 +210,10 @@ func (s *standin) read(ctx context.Context, ses *v1alpha1.Session, entry *v1alph
 			sync.LastProcessedIndex = h.LastIndex
 		}
 		key := ses.Name + "/" + h.Stream
-		for _, line := range lines {
-			s.archive[key] = append(s.archive[key], bytes.Clone(line))
+		if s.archive[key] == nil {
+			s.archive[key] = map[int64][][]byte{}
 		}
-		s.headers[key] = append(s.headers[key], h)
+		s.archive[key][slot.Seq] = lines // again, when the status could not be written
 		s.whisper(ses, w, slot.Seq)
 		moved = true
 	}
@@ -263,9 +262,12 @@ func (s *standin) sync(ses *v1alpha1.Session, workstation string) *v1alpha1.Writ
 func (s *standin) lines(session, stream string) []string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	segments := s.archive[session+"/"+stream]
 	var lines []string
-	for _, line := range s.archive[session+"/"+stream] {
-		lines = append(lines, string(line))
+	for _, seq := range slices.Sorted(maps.Keys(segments)) {
+		for _, line := range segments[seq] {
+			lines = append(lines, string(line))
+		}
 	}
 	return lines
 }

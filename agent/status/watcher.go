@@ -78,6 +78,7 @@ func (w *Watcher) workstation() target {
 		case err != nil:
 			w.Log.Error("Grant cannot be used", "error", err)
 			w.Trouble.Set(upload.PartGrant, explainGrant(err))
+			w.Desk.Ask() // for a better one, in a while
 		case taken:
 			w.Log.Info("Got a grant", "request", object.Status.Grant.Request, "toSlot", object.Status.Grant.ToSlot)
 			w.Trouble.Set(upload.PartGrant, "")

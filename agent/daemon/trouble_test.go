@@ -1,0 +1,536 @@
+//go:build envtest
+
+package daemon
+
+import (
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/undersong-dev/undersong/agent/whisper"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/segment"
+)
+
+// Each of these plays a turn while something is wrong, sees what undersong
+// status says, takes the cause away, and sees that what waited goes through.
+
+func TestWithoutKubeconfig(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	hidden := m.kubeconfig() + ".hidden"
+	k := m.talk()
+	must(t, os.Rename(m.kubeconfig(), hidden))
+	m.start()
+	k.turn("q", "a")
+	m.troubled("kubeconfig", "there is no file")
+	must(t, os.Rename(hidden, m.kubeconfig()))
+	k.settled(2)
+	m.troubled("kubeconfig", "")
+}
+
+func TestAKubeconfigThatLeadsElsewhere(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	k := m.talk()
+	good, err := os.ReadFile(m.kubeconfig())
+	must(t, err)
+	other := strings.Replace(string(good), cluster.Admin().Host, "https://evil.example.com", 1)
+	must(t, os.WriteFile(m.kubeconfig(), []byte(other), 0o600))
+	m.start()
+	k.turn("q", "a")
+	m.troubled("kubeconfig", "another API server")
+	must(t, os.WriteFile(m.kubeconfig(), good, 0o600))
+	k.settled(2)
+}
+
+func TestAnotherUsersKubeconfig(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	k := m.talk()
+	good, err := os.ReadFile(m.kubeconfig())
+	must(t, err)
+	bobs, err := cluster.Kubeconfig(cluster.User("bob"), m.ns)
+	must(t, err)
+	must(t, os.WriteFile(m.kubeconfig(), bobs, 0o600))
+	m.start()
+	k.turn("q", "a")
+	m.troubled("kubeconfig", "another user")
+	must(t, os.WriteFile(m.kubeconfig(), append(good, '\n'), 0o600))
+	k.settled(2)
+}
+
+func TestAnExpiredLogin(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	k := m.talk()
+	good, err := os.ReadFile(m.kubeconfig())
+	must(t, err)
+	expired := cluster.User("ada")
+	expired.CertData, expired.KeyData, expired.BearerToken = nil, nil, "expired"
+	bad, err := cluster.Kubeconfig(expired, m.ns)
+	must(t, err)
+	must(t, os.WriteFile(m.kubeconfig(), bad, 0o600))
+	m.start()
+	k.turn("q", "a")
+	m.troubled("login", "log in again")
+	if s, _, err := ReadSnapshot(m.home); err != nil || !s.LoginNeeded {
+		t.Errorf("status does not say that a login is needed: %+v, %v", s, err)
+	}
+	must(t, os.WriteFile(m.kubeconfig(), good, 0o600))
+	k.settled(2)
+	m.troubled("login", "")
+}
+
+func TestWithoutRole(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	k := m.talk()
+	must(t, cluster.Team(t.Context(), s.ns, []string{"bob"}, nil))
+	m.start()
+	k.turn("q", "a")
+	m.troubled("api/sessions", "ask for the undersong role")
+	must(t, cluster.Team(t.Context(), s.ns, []string{"ada"}, nil))
+	k.settled(2)
+	m.troubled("api/sessions", "")
+}
+
+func TestTheAPIServerIsDown(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	api := &faulty{}
+	m.options.WrapAPI = api.wrap
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	api.down.Store(true)
+	k.turn("q2", "a2")
+	m.troubled("api", "cannot be reached")
+	api.down.Store(false)
+	k.settled(4)
+	m.troubled("api", "")
+}
+
+func TestTheStoreIsDown(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	put := &faulty{}
+	put.down.Store(true)
+	m.options.Transport = put.wrap(http.DefaultTransport)
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	m.troubled("store", "cannot be reached from this workstation")
+	if k.live() != nil {
+		t.Error("there is a Session without a segment in the store")
+	}
+	put.down.Store(false)
+	k.settled(2)
+	m.troubled("store", "")
+}
+
+func TestWithoutMemory(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	admin := adminClient(t)
+	must(t, admin.Delete(t.Context(), &v1alpha1.TeamMemory{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: memory}}))
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	m.troubled("memory", "there is no TeamMemory main")
+	makeMemory(t, s.ns)
+	k.settled(2)
+	m.troubled("memory", "")
+}
+
+func TestTheControllerIsDown(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.paused = true })
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	m.troubled("grant", "has not granted upload slots")
+	s.set(func() { s.paused = false })
+	k.settled(2)
+	m.troubled("grant", "")
+}
+
+func TestAGrantForAnotherStore(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.host = "http://evil.example.com" })
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	m.troubled("grant", "another store host")
+	s.set(func() { s.host = "" })
+	k.settled(2)
+	m.troubled("grant", "")
+}
+
+func TestGrantsThatExpire(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.life = time.Second })
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	// The clock of the store decides: its second has gone by when it says so.
+	<-time.NewTimer(2 * time.Second).C
+	s.set(func() { s.life = time.Hour })
+	k.turn("q2", "a2")
+	k.settled(4)
+	m.troubled("store", "")
+}
+
+func TestAClockThatIsADayOff(t *testing.T) {
+	for name, by := range map[string]time.Duration{"ahead": 24 * time.Hour, "behind": -24 * time.Hour} {
+		t.Run(name, func(t *testing.T) {
+			s := newTeam(t)
+			s.set(func() { s.say = "the moon decides" })
+			m := newMachine(t, s, "ada")
+			m.options.Clock = shifted{by: by}
+			m.start()
+			k := m.talk()
+			k.turn("q", "a")
+			m.troubled("clock", "differ by more than five minutes")
+			k.settled(2)
+			// The hook's clock is as wrong as ours.
+			eventually(t, "the whisper can be claimed", func() error {
+				text, _, _, err := whisper.Claim(m.home, k.id, time.Now().Add(by), whisper.Limit{})
+				if err == nil && !strings.Contains(text, "the moon decides") {
+					err = errFault
+				}
+				return err
+			})
+		})
+	}
+}
+
+func TestASessionNameThatIsTaken(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	k := m.talk()
+	squat := &v1alpha1.Session{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: k.name()},
+		Spec: v1alpha1.SessionSpec{
+			Owner: "bob", SessionID: k.id, Agent: v1alpha1.AgentClaudeCode, MemoryRef: v1alpha1.LocalRef{Name: memory},
+			Project: v1alpha1.Project{Name: "tide", Remote: remote},
+		},
+	}
+	lead, err := cluster.Client(cluster.User("lead"))
+	must(t, err)
+	must(t, lead.Create(t.Context(), squat))
+	m.start()
+	k.turn("q", "a")
+	m.troubled("session/"+k.id, "taken by another owner")
+	must(t, lead.Delete(t.Context(), squat))
+	k.settled(2)
+	m.troubled("session/"+k.id, "")
+}
+
+func TestADeletedSessionStaysDeleted(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	stop := m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	must(t, m.client().Delete(t.Context(), k.live()))
+	eventually(t, "the workstation knows", func() error {
+		if !k.local().Withdrawn {
+			return errFault
+		}
+		return nil
+	})
+	k.turn("q2", "a2")
+	other := m.talk() // whatever is done is done before this one is
+	other.turn("q", "a")
+	other.settled(2)
+	stop()
+	m.start()
+	other.turn("q2", "a2")
+	other.settled(4)
+	if k.live() != nil {
+		t.Error("the Session was made again")
+	}
+}
+
+// TestASessionDeletedWhileTheDaemonIsAway is the same without the event.
+func TestASessionDeletedWhileTheDaemonIsAway(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	stop := m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	stop()
+	must(t, m.client().Delete(t.Context(), k.live()))
+	k.turn("q2", "a2")
+	m.start()
+	eventually(t, "the workstation knows", func() error {
+		if s := k.local(); !s.Withdrawn || len(s.Segments) > 0 {
+			return errFault
+		}
+		return nil
+	})
+	if k.live() != nil {
+		t.Error("the Session was made again")
+	}
+}
+
+func TestARevokedWorkstation(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	must(t, adminClient(t).Delete(t.Context(), &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: m.config.Workstation}}))
+	m.troubled("workstation", "revoked")
+	k.turn("q2", "a2")
+	eventually(t, "the lines wait", func() error {
+		if k.local().Head.Lines != 4 {
+			return errFault
+		}
+		return nil
+	})
+	if got := k.live().Spec.Lines; got != 2 {
+		t.Errorf("%d lines in the cluster, want 2", got)
+	}
+}
+
+func TestASegmentIsSentAgain(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	k := m.talk()
+	s.set(func() { s.wanted[k.name()] = 1 })
+	m.start()
+	want := k.turn("q", "a")
+	k.settled(2)
+	if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
+		t.Errorf("archive (-want +got):\n%s", diff)
+	}
+	if s.wanted[k.name()] != 0 {
+		t.Error("nothing was asked for again")
+	}
+}
+
+func TestASegmentWhoseFileIsLost(t *testing.T) {
+	s := newTeam(t)
+	put := &faulty{}
+	put.down.Store(true)
+	m := newMachine(t, s, "ada")
+	m.options.Transport = put.wrap(http.DefaultTransport)
+	stop := m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	m.troubled("store", "cannot be reached")
+	stop()
+	must(t, os.Remove(filepath.Join(m.home, sessionsDir, k.id, "1.seg")))
+	put.down.Store(false)
+	m.start()
+	k.turn("q2", "a2")
+	eventually(t, "the cluster is told that it is gone", func() error {
+		live := k.live()
+		if live == nil || len(live.Spec.Writers) != 1 || !cmp.Equal(live.Spec.Writers[0].Gone, []int64{1}) || live.Spec.Writers[0].Segments < 2 {
+			return errFault
+		}
+		return nil
+	})
+}
+
+func TestTwoWorkstationsOnOneSession(t *testing.T) {
+	s := newTeam(t)
+	one, two := newMachine(t, s, "ada"), newMachine(t, s, "ada")
+	one.start()
+	two.start()
+	a, b := one.talk(), two.talk()
+	b.id, b.path = a.id, strings.ReplaceAll(b.path, b.id, a.id)
+	for range 3 {
+		a.turn("q", "a")
+		b.turn("q", "a")
+	}
+	a.settled(6)
+	b.settled(6)
+	live := a.live()
+	if live.Spec.Lines != 12 || len(live.Spec.Writers) != 2 {
+		t.Errorf("%d lines of %d writers, want 12 of 2", live.Spec.Lines, len(live.Spec.Writers))
+	}
+}
+
+func TestATranscriptThatComesLate(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	m.start()
+	k := m.talk()
+	k.hook("SessionStart")
+	k.hook("UserPromptSubmit")
+	eventually(t, "the session is known", func() error {
+		if k.local().SessionID == "" {
+			return errFault
+		}
+		return nil
+	})
+	k.turn("q", "a")
+	k.settled(2)
+}
+
+func TestLinesThatCameWithoutANote(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	stop := m.start()
+	k, other := m.talk(), m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	k.append(k.record("user", "nobody told of this"))
+	other.hook("SessionStart")
+	k.settled(3)
+	stop()
+	k.append(k.record("user", "nor of this"))
+	m.start()
+	k.settled(4)
+}
+
+func TestWhatWasWrittenBeforeInitStays(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	k := m.talk()
+	k.append(k.record("user", "before init"))
+	_, err := WriteBaseline(m.home, m.projects())
+	must(t, err)
+	m.start()
+	want := k.turn("q", "a")
+	k.settled(2)
+	if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
+		t.Errorf("archive (-want +got):\n%s", diff)
+	}
+}
+
+func TestNothingIsSaidOfASessionThatMayNotBeHeard(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	m.cwd = m.project("private", "https://git.example.com/ada/private.git")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	eventually(t, "the session was read", func() error {
+		if len(k.local().Cursors) == 0 {
+			return errFault
+		}
+		return nil
+	})
+	m.cwd = m.project("tide", "https://"+remote)
+	other := m.talk()
+	other.turn("q", "a")
+	other.settled(2)
+	if k.live() != nil {
+		t.Error("there is a Session")
+	}
+	if n := count(filepath.Join(m.home, sessionsDir, k.id, "*.seg")); n > 0 {
+		t.Errorf("there are %d segments", n)
+	}
+}
+
+func TestAWhisperIsDeliveredOnlyWhenItIsRead(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.say = "the moon decides" })
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	claim := func() string {
+		var id string
+		eventually(t, "a whisper can be claimed", func() error {
+			_, _, got, err := whisper.Claim(m.home, k.id, time.Now(), whisper.Limit{TextOnly: true})
+			if err != nil || len(got) == 0 {
+				return errFault
+			}
+			id = got[0].ID
+			return nil
+		})
+		return id
+	}
+	s.set(func() { s.say = "" })
+	first := claim()
+	k.turn("q2", "a2") // without a trace of it
+	k.settled(4)
+	again := claim()
+	if again != first {
+		t.Fatalf("claimed %s and then %s", first, again)
+	}
+	k.append(`{"type":"attachment","uuid":"x","sessionId":"` + k.id + `","cwd":"` + m.cwd + `","attachment":{"type":"hook_additional_context","content":["<team_memory id=\"` + again + `\">"]}}`)
+	k.hook("Stop")
+	eventually(t, "the whisper is done", func() error {
+		if n := count(filepath.Join(m.home, "whispers", k.id, "done", "*"+again+"*")); n != 1 {
+			return errFault
+		}
+		return nil
+	})
+}
+
+func TestRecallCanBeSuspended(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.say = "the moon decides" })
+	admin := adminClient(t)
+	suspend := func(to v1alpha1.Suspend) {
+		eventually(t, "the memory is changed", func() error {
+			mem := &v1alpha1.TeamMemory{}
+			mem.Namespace, mem.Name = s.ns, memory
+			if err := admin.Get(t.Context(), keyOf(mem), mem); err != nil {
+				return err
+			}
+			mem.Spec.Suspend = to
+			return admin.Update(t.Context(), mem)
+		})
+	}
+	suspend(v1alpha1.SuspendRecall)
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a")
+	k.settled(2)
+	pattern := filepath.Join(m.home, "whispers", k.id, "waiting", "*w-*")
+	if n := count(pattern); n != 0 {
+		t.Errorf("%d whispers wait though recall is suspended", n)
+	}
+	suspend(v1alpha1.SuspendNone)
+	eventually(t, "the whisper that was held back comes", func() error {
+		if count(pattern) != 1 {
+			return errFault
+		}
+		return nil
+	})
+}
+
+func TestTheDaemonLeavesWhenIdle(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	m.config.IdleExitSeconds = 1
+	m.save()
+	k := m.talk()
+	k.turn("q", "a")
+	if err := Run(t.Context(), m.options); err != nil {
+		t.Fatalf("Run: %v", err)
+	}
+	if s := k.local(); s.Verified.Lines != 2 || len(s.Segments) > 0 {
+		t.Errorf("it left with work to do: %+v", s)
+	}
+	s, _, err := ReadSnapshot(m.home)
+	if err != nil || s.Running {
+		t.Errorf("status says it runs: %v", err)
+	}
+}
+
+func TestOneDaemonPerStateDirectory(t *testing.T) {
+	m := newMachine(t, newTeam(t), "ada")
+	m.start()
+	eventually(t, "it runs", func() error {
+		if _, running, err := Running(m.home); err != nil || !running {
+			return errFault
+		}
+		return nil
+	})
+	if err := Run(t.Context(), m.options); err != ErrRunning { //nolint:errorlint // returned as it is
+		t.Errorf("Run: %v", err)
+	}
+}
