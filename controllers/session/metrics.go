@@ -1,8 +1,6 @@
 package session
 
 import (
-	"slices"
-
 	"github.com/prometheus/client_golang/prometheus"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
 )
@@ -11,7 +9,7 @@ import (
 // told by controllers/lag, which reads the cache.
 //
 //	undersong_segments_verified_total      segments copied to the archive
-//	undersong_second_pass_findings_total   secrets found in the cluster, by rule
+//	undersong_second_pass_findings_total   secrets found in the cluster, by rule; the rules are the redactor's, a fixed set
 //	undersong_turns_total                  Letta turns, by result
 //	undersong_resends_total                deliveries sent again because nobody could say what became of them
 var (
@@ -33,15 +31,4 @@ func init() {
 		turns.WithLabelValues(r)
 	}
 	metrics.Registry.MustRegister(segmentsVerified, secondPass, turns, resends)
-}
-
-// knownRules bounds the label rule: a finding's name comes from the redactor,
-// and a new rule counts as other until it is listed here.
-var knownRules = []string{"private", "aws", "github", "jwt", "pem", "uri-password", "assignment", "age", "bearer", "basic", "binary"}
-
-func ruleLabel(rule string) string {
-	if slices.Contains(knownRules, rule) {
-		return rule
-	}
-	return "other"
 }

@@ -277,7 +277,7 @@ func (v *verification) archive(ctx context.Context, c *candidate) error {
 		clean[i], found = v.r.Redactor.Line(line)
 		changed = changed || clean[i].String() != string(line)
 		for rule, n := range found {
-			secondPass.WithLabelValues(ruleLabel(rule)).Add(float64(n))
+			secondPass.WithLabelValues(rule).Add(float64(n))
 		}
 	}
 	packed := c.packed
