@@ -129,51 +129,76 @@ func (c *Client) Messages(ctx context.Context, ref letta.Ref, after string) iter
 
 // list gives each message of the conversation once, until each says no.
 //
-// A page can be short before the end, its cursor can be forgotten, and a
-// compaction gives old messages positions among each other. So pages overlap,
-// a pass ends with the page that brings nothing it has not seen, and a
-// summary found behind a given cursor starts over from the beginning.
+// A cursor names a position, and a compaction gives positions anew: messages
+// behind the cursor can stand before it afterwards. So after a listing from a
+// cursor it is looked whether there is a summary, which stands at the front,
+// and if so everything is listed.
 func (c *Client) list(ctx context.Context, op string, ref letta.Ref, after string, each func(letta.Message) bool) error {
-	type key struct{ id, kind, otid string }
-	given := map[key]bool{}
-	visited := map[key]bool{} // in this pass
-	cursor, partial := after, after != ""
-	for range maxPages {
-		query := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(messagePage)}}
-		if cursor != "" {
-			query.Set("after", cursor)
+	given := map[itemKey]bool{}
+	fresh := func(m wireMessage) bool {
+		if k := m.key(); !given[k] {
+			given[k] = true
+			return each(m.message())
 		}
-		var page []wireMessage
-		if err := c.get(ctx, op, "/v1/conversations/"+ref.ConversationID+"/messages", query, &page); err != nil {
-			return err
+		return true
+	}
+	more, err := c.listFrom(ctx, op, ref, after, fresh)
+	if err != nil || !more || after == "" {
+		return err
+	}
+	front, err := c.messagePage(ctx, op, ref, "")
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(front, func(m wireMessage) bool { return m.MessageType == letta.SummaryMessage }) {
+		_, err = c.listFrom(ctx, op, ref, "", fresh)
+	}
+	return err
+}
+
+// itemKey tells items of a listing apart: those of one stored message have
+// one id.
+type itemKey struct{ id, kind, otid string }
+
+func (m wireMessage) key() itemKey { return itemKey{m.ID, m.MessageType, m.OTID} }
+
+// listFrom pages through the conversation from a cursor. A page can be short
+// before the end and its cursor can be forgotten, so that only a page that
+// brings nothing new is the end. Items can come several times. more is false
+// if each has said no.
+func (c *Client) listFrom(ctx context.Context, op string, ref letta.Ref, cursor string, each func(wireMessage) bool) (more bool, err error) {
+	visited := map[itemKey]bool{}
+	for range maxPages {
+		page, err := c.messagePage(ctx, op, ref, cursor)
+		if err != nil {
+			return false, err
 		}
 		var ids []string // of stored messages
-		progress, compacted := false, false
+		progress := false
 		for _, m := range page {
 			if m.ID != "" && !slices.Contains(ids, m.ID) {
 				ids = append(ids, m.ID)
 			}
-			k := key{m.ID, m.MessageType, m.OTID}
-			if !visited[k] {
-				visited[k], progress = true, true
+			if !visited[m.key()] {
+				visited[m.key()], progress = true, true
 			}
-			compacted = compacted || m.MessageType == letta.SummaryMessage
-			if !given[k] {
-				given[k] = true
-				if !each(m.message()) {
-					return nil
-				}
+			if !each(m) {
+				return false, nil
 			}
 		}
-		switch {
-		case partial && compacted:
-			cursor, partial = "", false
-			clear(visited)
-		case !progress || len(ids) == 0:
-			return nil
-		default:
-			cursor = ids[max(0, len(ids)-1-overlap)]
+		if !progress || len(ids) == 0 {
+			return true, nil
 		}
+		cursor = ids[max(0, len(ids)-1-overlap)]
 	}
-	return fmt.Errorf("%s: %w: the listing has no end", op, letta.ErrInvalid)
+	return false, fmt.Errorf("%s: %w: the listing has no end", op, letta.ErrInvalid)
+}
+
+func (c *Client) messagePage(ctx context.Context, op string, ref letta.Ref, after string) ([]wireMessage, error) {
+	query := url.Values{"order": {"asc"}, "limit": {strconv.Itoa(messagePage)}}
+	if after != "" {
+		query.Set("after", after)
+	}
+	var page []wireMessage
+	return page, c.get(ctx, op, "/v1/conversations/"+ref.ConversationID+"/messages", query, &page)
 }
