@@ -164,8 +164,10 @@ type writing int
 const (
 	bare    writing = iota // among other words: prose, or source code
 	lined                  // name: value, and nothing else on the line
-	alone                  // NAME=value without blanks, --name value, <name>value
-	env                    // NAME=value at the start of a line
+	alone                  // NAME=value without blanks
+	env                    // the same at the start of a line
+	flag                   // --name value
+	element                // <name>value</name>
 	quoted                 // between quotes, or a value of JSON
 	phrased                // the password is …
 )
@@ -205,6 +207,14 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 		return none, 0, to
 	}
 	first, last, how := valueOf(text, value, how)
+	switch {
+	case how == bare && last < len(text) && (text[last] == '(' || text[last] == '['):
+		return none, 0, to // a call
+	case how == element && !bytes.HasPrefix(text[last:], []byte("</")):
+		return none, 0, to // a placeholder in angle brackets
+	case how == quoted && first < last && bytes.IndexByte([]byte("+),;]} "), text[first]) >= 0:
+		return none, 0, to // the quote closes what the name stands in
+	}
 	if !isSecret(text[first:last], kind, how, name) {
 		return none, 0, to
 	}
@@ -234,9 +244,9 @@ func assigned(text []byte, from, to int, name []byte) (int, writing) {
 	case c == '!' && len(rest) > 1 && rest[1] == '=':
 		return blanks(text, signed+run(rest, 1, equalSigns)), bare
 	case c == '>' && from > 0 && text[from-1] == '<' && i == signed: // an element
-		return signed + 1, alone
-	case signed > to && bytes.HasPrefix(name, []byte("--")): // a flag
-		return signed, alone
+		return signed + 1, element
+	case signed > to && bytes.HasPrefix(name, []byte("--")):
+		return signed, flag
 	case signed > to && (c == '\'' || c == '"') && i == to && passWords[strings.ToLower(string(name))]: // SQL
 		return signed, quoted
 	}
@@ -323,9 +333,9 @@ func valueOf(text []byte, i int, how writing) (int, int, writing) {
 	switch how {
 	case bare, phrased:
 		trim = ".,;:!?)]"
-	case alone, lined, env:
-		trim = ",;)]}"
-	case quoted:
+	case alone, lined, env, flag:
+		trim = ",;:)]}"
+	case quoted, element:
 	}
 	for last > first && strings.IndexByte(trim, text[last-1]) >= 0 {
 		last--
@@ -371,7 +381,7 @@ func stops(how writing) *set {
 	switch how {
 	case env:
 		return envStops
-	case alone:
+	case alone, flag, element:
 		return aloneStops
 	case bare:
 		return bareStops
@@ -396,6 +406,9 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 	if len(v) < 6 || isReference(v) || isCommon(v) {
 		return false
 	}
+	if isNumber(v) {
+		return false
+	}
 	spaces := bytes.IndexByte(v, ' ') >= 0
 	code := bytes.ContainsAny(v, "(){}[]")
 	digits := count(v, digit)
@@ -406,35 +419,45 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		from, _ := credentials(v, 0)
 		return from >= 0
 	case weakName:
-		return !spaces && !code && (how == alone || how == env || how == quoted) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
+		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
 	case passName:
+		// The working directory, and the verdict of a test.
+		if short := strings.ToLower(string(name)); (short == "pwd" || short == "pass") && (how == bare || how == lined || how == phrased) {
+			return false
+		}
 		switch how {
-		case quoted, alone, env:
-			return !isPath(v) && (!spaces || how == quoted && isPassphrase(v)) && !isExpression(v, how)
+		case quoted:
+			return !isPath(v) && (!spaces || isPassphrase(v)) && !isExpression(v, how) && !bytes.Contains(squeeze(name), squeeze(v))
+		case env, element:
+			return !isPath(v) && !spaces && !isExpression(v, how)
+		case alone:
+			return !isPath(v) && !spaces && !isExpression(v, how) && (digits > 0 || !sayName(v, name))
+		case flag:
+			return !isPath(v) && !isExpression(v, how) && count(v, lower) < len(v)
 		case lined:
 			return !isPath(v) && !spaces && !isExpression(v, how) && (digits > 0 || !sayName(v, name))
 		case phrased:
 			return isNoWord(v) || endsSentence(v)
 		case bare:
-			return !code && !isPath(v) && isNoWord(v) && !sayName(v, name)
+			return !code && !isPath(v) && isNoWord(v) && !sayName(v, name) && !isDotted(v)
 		}
 	case keyName:
 		if spaces || isPath(v) || digits == len(v) && len(v) < 20 || isDigest(v) || isVersion(v) {
 			return false
 		}
 		switch how {
-		case quoted, alone, env:
-			if isExpression(v, how) {
+		case quoted, alone, env, flag, element:
+			if isExpression(v, how) || code {
 				return false
 			}
-			if digits > 0 || mixed(v) {
+			if digits > 0 {
 				return !sayName(v, name) || len(v) >= 20
 			}
-			return len(v) >= 16 && !sayName(v, name) && !bytes.ContainsAny(v, "-_. ")
+			return (len(v) >= 16 || mixed(v)) && !sayName(v, name) && !bytes.ContainsAny(v, "-_. ")
 		case lined:
-			return !isExpression(v, how) && digits > 0 && count(v, alnum) > digits && (!sayName(v, name) || len(v) >= 20)
+			return !isExpression(v, how) && !isDotted(v) && digits > 0 && count(v, alnum) > digits && (!sayName(v, name) || len(v) >= 20)
 		case phrased, bare:
-			return !code && isNoWord(v) && mixed(v) && len(v) >= 8 && !sayName(v, name)
+			return !code && isNoWord(v) && mixed(v) && len(v) >= 8 && !sayName(v, name) && !isDotted(v)
 		}
 	}
 	return false
@@ -452,7 +475,7 @@ func isReference(v []byte) bool {
 		return v[1] == '{' || v[1] == '(' || run(v, 1, underscore) == len(v)
 	case v[0] == '%' && v[len(v)-1] == '%', v[0] == '<' && v[len(v)-1] == '>':
 		return true
-	case bytes.HasPrefix(v, []byte("{{")), bytes.HasPrefix(v, []byte("#{")), bytes.HasPrefix(v, []byte("%(")), bytes.HasPrefix(v, []byte("{")) && bytes.HasSuffix(v, []byte("}")):
+	case bytes.HasPrefix(v, []byte("{{")), bytes.HasPrefix(v, []byte("#{")), bytes.HasPrefix(v, []byte("%(")), v[0] == '{' && len(v) > 1 && underscore[v[1]]:
 		return true
 	}
 	return bytes.Count(v, v[:1]) == len(v) // ******, xxxxxx
@@ -521,8 +544,8 @@ func isExpression(v []byte, how writing) bool {
 	if how == quoted {
 		return bytes.Contains(v, []byte("${")) || bytes.Contains(v, []byte("{{"))
 	}
-	if bytes.IndexByte(v, '(') > 0 && (v[len(v)-1] == ')' || bytes.Contains(v, []byte("()"))) {
-		return true
+	if i := run(v, 0, wordDot); i > 0 && i < len(v) && (v[i] == '(' || v[i] == '[') {
+		return true // a call, an element
 	}
 	for _, prefix := range []string{"process.env", "os.environ", "os.getenv", "env.", "secrets.", "vars.", "var.", "local.", "config.", "settings.", "self.", "this.", "req.", "request.", "ctx.", "args.", "opts.", "options.", "params.", "import."} {
 		if bytes.HasPrefix(v, []byte(prefix)) {
@@ -535,7 +558,7 @@ func isExpression(v []byte, how writing) bool {
 // isPassphrase reports whether words in quotes may be a password rather than a
 // sentence about one.
 func isPassphrase(v []byte) bool {
-	return len(v) <= 64 && !bytes.ContainsAny(v, ".,:;?") && isNoWord(v)
+	return len(v) <= 64 && v[0] != ' ' && v[len(v)-1] != ' ' && !bytes.ContainsAny(v, ".,:;?") && isNoWord(v)
 }
 
 // sayName reports whether a value speaks of what its name says: it is a name
@@ -550,7 +573,41 @@ func sayName(v, name []byte) bool {
 			return true
 		}
 	}
-	return len(name) > 0 && bytes.Contains(lowered, bytes.ToLower(name))
+	return len(name) > 0 && bytes.Contains(squeeze(v), squeeze(name))
+}
+
+// squeeze returns a name without its signs, in lower case.
+func squeeze(name []byte) []byte {
+	out := make([]byte, 0, len(name))
+	for _, c := range name {
+		if alnum[c] {
+			out = append(out, c)
+		}
+	}
+	return bytes.ToLower(out)
+}
+
+// isDotted reports whether a value is a path of names, as in source code.
+func isDotted(v []byte) bool {
+	if bytes.IndexByte(v, '.') < 0 {
+		return false
+	}
+	for part := range bytes.SplitSeq(v, []byte(".")) {
+		if len(part) == 0 || len(part) >= 24 || digit[part[0]] || count(part, underscore) < len(part) {
+			return false
+		}
+	}
+	return true
+}
+
+// isNumber reports whether a value is a colour, as themes give to tokens, or a
+// number in hexadecimal.
+func isNumber(v []byte) bool {
+	if v[0] == '#' {
+		return len(v) <= 9 && count(v, hexDigit) == len(v)-1
+	}
+	number, found := bytes.CutPrefix(bytes.TrimLeft(v, "-"), []byte("0x"))
+	return found && len(number) <= 16 && count(number, hexDigit) == len(number)
 }
 
 // isPath reports whether a value is a path or an address.

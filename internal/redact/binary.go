@@ -154,15 +154,15 @@ func wrapped(text []byte, done, i int) (from, to int) {
 	return from, to
 }
 
-// isPayload reports whether a run is more than a ruler or a repeated letter.
+// isPayload reports whether a run is encoded bytes rather than a ruler, a
+// repeated letter or names without blanks: it has digits and letters of both
+// cases, or is hexadecimal.
 func isPayload(b []byte) bool {
-	kinds := 0
-	for _, s := range []*set{digit, lower, upper} {
-		if count(b, s) > len(b)/64 {
-			kinds++
-		}
+	few := len(b) / 64
+	if count(b, digit) <= few {
+		return false
 	}
-	return kinds >= 2
+	return count(b, lower) > few && count(b, upper) > few || count(b, hexDigit) == len(b) && count(b, digit) < len(b)
 }
 
 // looksEncoded reports whether a whole string is base64 of at least size bytes.

@@ -419,7 +419,7 @@ func credentials(text []byte, i int) (from, to int) {
 	}
 	value := text[from:to]
 	switch {
-	case len(value) < 6 || isReference(value) || bytes.IndexByte(value, '(') >= 0 || count(value, lower) == len(value):
+	case len(value) < 6 || isReference(value) || isPath(value) || bytes.HasPrefix(value, []byte("realm=")) || bytes.IndexByte(value, '(') >= 0 || count(value, lower) == len(value):
 		return none, 0
 	case from == i && (len(value) < 8 || count(value, digit) == 0 || !mixed(value)):
 		return none, 0
