@@ -401,7 +401,7 @@ func TestSweep(t *testing.T) {
 	}{
 		{reason: "the first call", at: 0, notes: 1},
 		{reason: "the same call", at: 0, notes: 1},
-		{reason: "the same call, in the next span", at: 9*time.Minute + 59*time.Second, notes: 1},
+		{reason: "the same call, in the next span", at: 10*time.Minute + time.Second, notes: 1},
 		{reason: "long after, as no second hook is", at: 20 * time.Minute, notes: 2},
 	} {
 		at := now.Add(step.at)
