@@ -12,6 +12,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/undersong-dev/undersong/agent/statefile"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
 )
@@ -59,6 +60,13 @@ func story(t *testing.T, s *standin, api, put *faulty) end {
 			return fmt.Errorf("there are %d", n)
 		}
 		return nil
+	})
+	eventually(t, "the state files say that all is processed", func() error {
+		got, err := statefile.Read(m.cwd, k.id)
+		if err == nil && got.LastProcessedIndex != 3 {
+			err = fmt.Errorf("they say %d", got.LastProcessedIndex)
+		}
+		return err
 	})
 	stop()
 	state := k.local()

@@ -113,6 +113,9 @@ func learn(state *spool.State, n note.Note) {
 	if filepath.IsAbs(n.Cwd) {
 		state.Cwd = filepath.Clean(n.Cwd)
 	}
+	if filepath.IsAbs(n.ProjectDir) {
+		state.ProjectDir = filepath.Clean(n.ProjectDir)
+	}
 	state.LettaHome = n.LettaHome
 	if stream, ok := read.AgentStream(n.AgentTranscript); ok && filepath.IsAbs(n.AgentTranscript) && len(state.AgentFiles) < maxAgentFiles {
 		if state.AgentFiles == nil {

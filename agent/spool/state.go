@@ -77,10 +77,11 @@ type State struct {
 	Ending bool `json:"ending,omitempty"`
 	Ended  bool `json:"ended,omitempty"`
 
-	// Transcript, Cwd and LettaHome are those of the newest note; AgentFiles
+	// Transcript, Cwd, ProjectDir and LettaHome are those of the newest note; AgentFiles
 	// are subagent files that notes named, stream to path.
 	Transcript string            `json:"transcript"`
 	Cwd        string            `json:"cwd,omitempty"`
+	ProjectDir string            `json:"projectDir,omitempty"`
 	LettaHome  string            `json:"lettaHome,omitempty"`
 	AgentFiles map[string]string `json:"agentFiles,omitempty"`
 	FirstNote  time.Time         `json:"firstNote"`

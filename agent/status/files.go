@@ -1,8 +1,43 @@
 package status
 
 import (
+	"errors"
+	"fmt"
+	"io/fs"
+
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/statefile"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/crash"
 )
 
-func (w *Watcher) stateFiles(_ *spool.Session, _ *v1alpha1.Session) error { return nil }
+// stateFiles enters what the cluster has processed into the files that other
+// plugins read. How far this workstation is, its own entry says: another one
+// has another file.
+func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) error {
+	sync := w.sync(live)
+	if sync == nil {
+		return nil
+	}
+	state := session.State()
+	dir, err := statefile.Dir(state.Cwd, state.LettaHome, state.SessionID, state.ProjectDir)
+	if err != nil {
+		return fmt.Errorf("find state files: %w", err)
+	}
+	err = statefile.Write(dir, statefile.State{
+		SessionID:          state.SessionID,
+		ConversationID:     live.Status.SyncState.ConversationID,
+		AgentID:            live.Status.SyncState.AgentID,
+		LastProcessedIndex: sync.LastProcessedIndex,
+		LastSeenMessageID:  live.Status.SyncState.LastSeenMessageID,
+		StartedAt:          state.FirstNote,
+	})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // the folder is gone, and with it whoever would read them
+	}
+	if err != nil {
+		return fmt.Errorf("write state files: %w", err)
+	}
+	crash.Point(crash.AgentStateWritten)
+	return nil
+}

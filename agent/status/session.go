@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/statefile"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/crash"
@@ -118,7 +119,10 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 
 // local tells of an error of the local disk.
 func (w *Watcher) local(id string, err error) {
-	const message = "what the cluster says of the session cannot be written to the local disk"
+	message := "what the cluster says of the session cannot be written to the local disk"
+	if errors.Is(err, statefile.ErrBase) {
+		message = "the session's folder or LETTA_HOME is no absolute path: the state files are not written"
+	}
 	part := "files/" + id
 	if err == nil {
 		w.Trouble.Set(part, "")
