@@ -137,6 +137,15 @@ func TestLine(t *testing.T) {
 			"what readers could take for two things does not leave",
 			`{"type":"user","type":"prompt_snapshot"}`, `{"type":"undersong-stub","of":"prompt_snapshot","bytes":40}`, nil,
 		},
+		"TwoTypesLastKept": {
+			"whichever comes last",
+			`{"type":"prompt_snapshot","text":"x","type":"user"}`, `{"type":"undersong-stub","of":"user","bytes":51}`, nil,
+		},
+		"TwoAttachmentsLastKept": {
+			"by its attachment, too",
+			`{"type":"attachment","attachment":{"type":"file"},"attachment":{"type":"queued_command"}}`,
+			`{"type":"undersong-stub","of":"attachment/queued_command","bytes":89}`, nil,
+		},
 		"TwoAttachments": {
 			"neither by its attachment",
 			`{"type":"attachment","attachment":{"type":"queued_command"},"attachment":{"type":"file"}}`,
