@@ -8,9 +8,9 @@ import (
 	"time"
 )
 
-// logFile, in the state directory, has one JSON object a line. It is the only
+// LogFile, in the state directory, has one JSON object a line. It is the only
 // place where a hook can say what was wrong.
-const logFile = "hook.log"
+const LogFile = "hook.log"
 
 // maxLog bounds it, in bytes. The one before is kept.
 const maxLog = 64 << 10
@@ -33,7 +33,7 @@ func (h call) log(doing string, problem error) {
 	if err != nil {
 		return
 	}
-	path := filepath.Join(h.home, logFile)
+	path := filepath.Join(h.home, LogFile)
 	if info, err := os.Stat(path); err == nil && info.Size() >= maxLog {
 		_ = os.Rename(path, path+".old") // a parallel hook may have
 	}
