@@ -139,7 +139,7 @@ func decodeHeader(head []byte, lines int) (Header, error) {
 		return Header{}, corrupt("the header's members are of other types")
 	}
 	h := wire.Header
-	if lines > MaxLines || longer(wire.Findings, MaxFindings, 1) || longer(wire.Withheld, MaxWithheld, 5) {
+	if longer(wire.Findings, MaxFindings, 1) || longer(wire.Withheld, MaxWithheld, 5) {
 		return Header{}, corrupt("the header's lists are too long")
 	}
 	var ok [4]bool

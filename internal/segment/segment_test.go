@@ -294,6 +294,33 @@ func TestOneLineOfTheLongest(t *testing.T) {
 	}
 }
 
+// TestMostLines: as many lines as a segment may have, and one more.
+func TestMostLines(t *testing.T) {
+	h, _ := example()
+	h.Offset, h.Offsets, h.Indexes, h.EndOffset = 0, nil, nil, MaxLines+1
+	lines := make([]string, MaxLines+1)
+	for i := range lines {
+		lines[i] = "x"
+		h.Offsets, h.Indexes = append(h.Offsets, int64(i)), append(h.Indexes, NoIndex)
+	}
+	if _, err := encode(h, lines); err == nil {
+		t.Error("Encode accepted one line too many")
+	}
+	h.Offsets, h.Indexes = h.Offsets[1:], h.Indexes[1:]
+	raw, err := encode(h, lines[1:])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, got, err := Decode(raw); err != nil || len(got) != MaxLines {
+		t.Errorf("at the limit: %d lines, %v", len(got), err)
+	}
+	more := bytes.Replace(raw, []byte(`"offsets":[`), []byte(`"offsets":[0,`), 1)
+	more = append(bytes.Replace(more, []byte(`"indexes":[`), []byte(`"indexes":[-1,`), 1), "x\n"...)
+	if _, _, err := Decode(more); !errors.Is(err, ErrCorrupt) {
+		t.Errorf("one line too many: %v, want ErrCorrupt", err)
+	}
+}
+
 func TestRewriteKeepsHeaderAndChain(t *testing.T) {
 	raw, h, lines := encodeExample(t)
 	head := Start(h.Session, h.Workstation).Next(raw)

@@ -371,6 +371,22 @@ func TestGrantOfAnotherServer(t *testing.T) {
 	}
 }
 
+// TestKeysOfSegmentsAreKeys: whatever stands in a name, the key made of it is
+// one that the store takes.
+func TestKeysOfSegmentsAreKeys(t *testing.T) {
+	b := open(t, store.Options{Endpoint: "https://s3.example.com", Bucket: "team", Prefix: strings.Repeat("p", 128), AccessKeyID: "a", SecretAccessKey: "b"})
+	for _, s := range []string{"team", "", ".", "..", "a/../b", "/", "\x00", "Grüße", "a b", "~", strings.Repeat("x", 128), strings.Repeat("x", 5000)} {
+		for _, key := range []string{
+			segment.InboxKey(s, -1), segment.ArchiveKey(s, s, s, s, 1<<62, segment.Start(s, s)), segment.SessionKey(s, s, s),
+			segment.SeenKey(s, s, s), segment.BlockKey(s, s),
+		} {
+			if _, _, err := b.PresignPut(t.Context(), key, time.Minute); err != nil {
+				t.Errorf("%q: %v", s, err)
+			}
+		}
+	}
+}
+
 // TestSealedGrantFitsTheStatus with real URLs, long names and all slots.
 func TestSealedGrantFitsTheStatus(t *testing.T) {
 	b := open(t, store.Options{
@@ -405,9 +421,9 @@ func TestSealedGrantFitsTheStatus(t *testing.T) {
 	}
 }
 
-// TestGetWithoutLength: a server that does not say how long an object is, or
-// that never ends, is stopped at the limit.
-func TestGetWithoutLength(t *testing.T) {
+// TestGetStopsAtTheLimit: at once where the server says how long the object is,
+// and else as soon as there is a byte too many, also if there is no end.
+func TestGetStopsAtTheLimit(t *testing.T) {
 	var sent atomic.Int64
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Last-Modified", "Mon, 30 Nov 2026 09:00:00 GMT")
@@ -415,6 +431,12 @@ func TestGetWithoutLength(t *testing.T) {
 			_, _ = io.WriteString(w, "01234")
 			w.(http.Flusher).Flush()
 			_, _ = io.WriteString(w, "56789")
+			return
+		}
+		if r.URL.Path == "/team/declared" {
+			w.Header().Set("Content-Length", "11") // nothing follows: nobody may wait for it
+			w.(http.Flusher).Flush()
+			<-r.Context().Done()
 			return
 		}
 		for r.Context().Err() == nil {
@@ -432,6 +454,9 @@ func TestGetWithoutLength(t *testing.T) {
 	}
 	if _, err := b.Get(t.Context(), "ten", 9); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("one past the limit: %v, want ErrTooLarge", err)
+	}
+	if _, err := b.Get(t.Context(), "declared", 10); !errors.Is(err, store.ErrTooLarge) {
+		t.Errorf("one past the limit, declared: %v, want ErrTooLarge", err)
 	}
 	if _, err := b.Get(t.Context(), "endless", 1<<20); !errors.Is(err, store.ErrTooLarge) {
 		t.Errorf("endless: %v, want ErrTooLarge", err)

@@ -38,7 +38,7 @@ func Transport() *http.Transport {
 // refuseLinkLocal looks at an address after its name was resolved.
 func refuseLinkLocal(_, address string, _ syscall.RawConn) error {
 	ap, err := netip.ParseAddrPort(address)
-	if err == nil && ap.Addr().Unmap().IsLinkLocalUnicast() {
+	if err == nil && ap.Addr().IsLinkLocalUnicast() {
 		return errLinkLocal
 	}
 	return nil
