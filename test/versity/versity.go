@@ -109,7 +109,7 @@ func (s *Server) start(ctx context.Context, dir, address string) error {
 			return fmt.Errorf("start versitygw: %w", err)
 		}
 	}
-	log, err := os.OpenFile(filepath.Join(dir, "versitygw.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600) //nolint:gosec // our own folder
+	log, err := os.OpenFile(filepath.Join(dir, "versitygw.log"), os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
 	if err != nil {
 		return fmt.Errorf("start versitygw: %w", err)
 	}
@@ -126,7 +126,7 @@ func (s *Server) start(ctx context.Context, dir, address string) error {
 	s.cancel = cancel
 	// No --keep-alive: where the server refuses a request before its body, it
 	// would read the body as the next request.
-	cmd := exec.CommandContext(life, s.tool, //nolint:gosec // our own tool, built by make tools
+	cmd := exec.CommandContext(life, s.tool,
 		"--port", address, "--region", Region, "--health", health, "--quiet",
 		"posix", "--sidecar", filepath.Join(dir, "meta"), s.data)
 	// In the environment, not among the arguments, which every user can list.
@@ -195,7 +195,7 @@ func (s *Server) MakeBucket(ctx context.Context, name string) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, startTimeout)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, s.tool, //nolint:gosec // our own tool, built by make tools
+	cmd := exec.CommandContext(ctx, s.tool,
 		"admin", "--endpoint-url", s.Endpoint, "--region", Region, "create-bucket", "--bucket", name, "--owner", s.AccessKeyID)
 	cmd.Env = append(os.Environ(), "ADMIN_ACCESS_KEY_ID="+s.AccessKeyID, "ADMIN_SECRET_ACCESS_KEY="+s.SecretAccessKey)
 	if out, err := cmd.CombinedOutput(); err != nil {
@@ -217,7 +217,7 @@ func credentials(path string) (id, secret string, err error) {
 		AccessKeyID     string `json:"accessKeyID"`
 		SecretAccessKey string `json:"secretAccessKey"`
 	}
-	text, err := os.ReadFile(path) //nolint:gosec // our own folder
+	text, err := os.ReadFile(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		kept.AccessKeyID, kept.SecretAccessKey = rand.Text(), rand.Text()+rand.Text()
@@ -250,7 +250,7 @@ func freeAddress(ctx context.Context) (string, error) {
 // tail returns what was added to the log since, for an error.
 func tail(path string, begin int64) string {
 	const most = 1 << 10
-	f, err := os.Open(path) //nolint:gosec // our own folder
+	f, err := os.Open(path)
 	if err != nil {
 		return ""
 	}
