@@ -24,7 +24,7 @@ RACE := $(if $(and $(filter 1,$(shell go env CGO_ENABLED)),$(shell command -v $$
 
 .PHONY: help
 help: ## Say what there is.
-	@awk 'BEGIN {FS = ":.*## "} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk 'BEGIN {FS = ":.*## "} /^##@ / {printf "\n%s\n", substr($$0, 5)} /^[a-z0-9-]+:.*## / {printf "  make %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 ##@ Build
 
@@ -132,7 +132,7 @@ $(eval $(call tool,golangci-lint,golangci-lint,github.com/golangci/golangci-lint
 ASSETS := $(foreach name,etcd kube-apiserver kubectl,$(if $(and $(KUBEBUILDER_ASSETS),$(wildcard $(KUBEBUILDER_ASSETS)/$(name))),,$(name)))
 
 .PHONY: envtest-assets
-envtest-assets: $(ASSETS) ## Build kube-apiserver, etcd and kubectl (unless KUBEBUILDER_ASSETS has them).
+envtest-assets: $(ASSETS) ## Build kube-apiserver, etcd and kubectl, unless KUBEBUILDER_ASSETS has them.
 
 .PHONY: thread-tools
 thread-tools: envtest-assets versitygw
@@ -144,7 +144,7 @@ tools: thread-tools controller-gen golangci-lint ## Build every tool into .tools
 clean: ## Remove bin/ and dist/. Tools (.tools/) and make dev's state (.dev/) stay.
 	rm -rf bin dist
 
-##@ Not there yet
+# Not there yet: they say so, and are not in the list above.
 
 .PHONY: image
 image:
