@@ -315,3 +315,13 @@ func (w *world) explain() {
 }
 
 var whisperTag = regexp.MustCompile(`<team_memory [^>]*id="([^"]+)"`)
+
+// kubectl is the real one.
+func kubectl(t *testing.T) string {
+	t.Helper()
+	path, err := tools.Path("kubectl")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

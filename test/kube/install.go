@@ -128,6 +128,28 @@ func established(ctx context.Context, api client.Client, crd *unstructured.Unstr
 // generation of the same policies.
 func enforced(ctx context.Context, api client.Client) (err error) {
 	name := "undersong-canary-" + string(uuid.NewUUID())
+	policy, binding := refuse(name)
+	for _, object := range []client.Object{policy, binding} {
+		if err := api.Create(ctx, object); err != nil {
+			return fmt.Errorf("write canary: %w", err)
+		}
+		defer func() {
+			if derr := api.Delete(ctx, object); derr != nil {
+				err = errors.Join(err, fmt.Errorf("remove canary: %w", derr))
+			}
+		}()
+	}
+	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
+		return refused(ctx, api, name)
+	})
+	if err != nil {
+		return fmt.Errorf("wait for admission policies: %w", err)
+	}
+	return nil
+}
+
+// refuse returns a policy, and its binding, that refuses ConfigMaps of a name.
+func refuse(name string) (*admissionv1.ValidatingAdmissionPolicy, *admissionv1.ValidatingAdmissionPolicyBinding) {
 	policy := &admissionv1.ValidatingAdmissionPolicy{
 		ObjectMeta: metav1.ObjectMeta{Name: name},
 		Spec: admissionv1.ValidatingAdmissionPolicySpec{
@@ -143,7 +165,7 @@ func enforced(ctx context.Context, api client.Client) (err error) {
 			},
 			Validations: []admissionv1.Validation{{
 				Expression: "object.metadata.name != '" + name + "'",
-				Message:    "canary",
+				Message:    name + " is refused",
 			}},
 		},
 	}
@@ -154,29 +176,15 @@ func enforced(ctx context.Context, api client.Client) (err error) {
 			ValidationActions: []admissionv1.ValidationAction{admissionv1.Deny},
 		},
 	}
-	for _, object := range []client.Object{policy, binding} {
-		if err := api.Create(ctx, object); err != nil {
-			return fmt.Errorf("write canary: %w", err)
-		}
-		defer func() {
-			if derr := api.Delete(ctx, object); derr != nil {
-				err = errors.Join(err, fmt.Errorf("remove canary: %w", derr))
-			}
-		}()
+	return policy, binding
+}
+
+// refused says whether a ConfigMap of a name is refused by its policy.
+func refused(ctx context.Context, api client.Client, name string) (bool, error) {
+	probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
+	err := api.Create(ctx, probe, client.DryRunAll)
+	if err != nil && strings.Contains(err.Error(), name+" is refused") {
+		return true, nil
 	}
-	err = wait.PollUntilContextCancel(ctx, pollEvery, true, func(ctx context.Context) (bool, error) {
-		probe := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Namespace: metav1.NamespaceDefault, Name: name}}
-		err := api.Create(ctx, probe, client.DryRunAll)
-		if err == nil {
-			return false, nil
-		}
-		if strings.Contains(err.Error(), "canary") {
-			return true, nil
-		}
-		return false, err
-	})
-	if err != nil {
-		return fmt.Errorf("wait for admission policies: %w", err)
-	}
-	return nil
+	return false, err
 }

@@ -17,10 +17,12 @@ import (
 
 	"github.com/go-logr/logr"
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/util/uuid"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/apimachinery/pkg/util/yaml"
 	"k8s.io/client-go/rest"
@@ -96,32 +98,37 @@ func team(t *testing.T, namespace string, members, leads []string) {
 	}
 }
 
-func TestPoliciesRefuseFromTheFirstRequestOn(t *testing.T) {
-	// The cluster of TestMain is asked late. This one is asked at once.
-	c, err := Start(t.Context(), Options{})
-	if err != nil {
-		t.Fatal(err)
+// TestEnforcedWaits: without the wait the API server would not know a policy
+// for up to a second, and tests would prove nothing in that time.
+func TestEnforcedWaits(t *testing.T) {
+	api := admin(t)
+	for range 3 {
+		name := "late-" + string(uuid.NewUUID())
+		policy, binding := refuse(name)
+		for _, object := range []client.Object{policy, binding} {
+			if err := api.Create(t.Context(), object); err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() {
+				if err := api.Delete(context.WithoutCancel(t.Context()), object); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		if err := enforced(t.Context(), api); err != nil {
+			t.Fatal(err)
+		}
+		if ok, err := refused(t.Context(), api, name); !ok {
+			t.Errorf("a policy of before is not in force: %v", err)
+		}
 	}
-	t.Cleanup(c.Stop)
-	api, err := c.Client(c.Admin())
-	if err != nil {
-		t.Fatal(err)
-	}
-	tied := session("default", "ada")
-	tied.SetFinalizers([]string{"example.com/keep"})
-	err = api.Create(t.Context(), tied, client.DryRunAll)
-	if !apierrors.IsForbidden(err) || !strings.Contains(err.Error(), "ValidatingAdmissionPolicy 'undersong-session'") {
-		t.Errorf("a finalizer in the first request after Start: got %v, want a refusal by undersong-session", err)
-	}
-	var left unstructured.UnstructuredList
-	left.SetAPIVersion("admissionregistration.k8s.io/v1")
-	left.SetKind("ValidatingAdmissionPolicyList")
+	var left admissionv1.ValidatingAdmissionPolicyList
 	if err := api.List(t.Context(), &left); err != nil {
 		t.Fatal(err)
 	}
 	for _, policy := range left.Items {
-		if strings.Contains(policy.GetName(), "canary") {
-			t.Errorf("Start left the policy %s behind", policy.GetName())
+		if strings.Contains(policy.Name, "canary") {
+			t.Errorf("the policy %s is left behind", policy.Name)
 		}
 	}
 }

@@ -84,11 +84,16 @@ func (w *Workstation) Hook(ctx context.Context, cwd string, input any, env ...st
 	if err != nil {
 		return "", err
 	}
+	return w.HookRaw(ctx, cwd, string(data), env...)
+}
+
+// HookRaw runs the hook with any stdin.
+func (w *Workstation) HookRaw(ctx context.Context, cwd, stdin string, env ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong-hook"))
 	cmd.Env = append(append(w.env, "CLAUDECODE=1", "CLAUDE_PROJECT_DIR="+cwd, "CLAUDE_CODE_ENTRYPOINT=cli",
 		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID="+strconv.Itoa(os.Getpid())), append(env, w.HookEnv...)...)
 	cmd.Dir = cwd
-	cmd.Stdin = bytes.NewReader(data)
+	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
