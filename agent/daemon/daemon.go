@@ -28,7 +28,9 @@ import (
 const (
 	identityFile = "identity"
 	maxIdentity  = 4 << 10
-	sessionsDir  = "sessions"
+
+	// SessionsDir is the spool's folder in the state directory.
+	SessionsDir = "sessions"
 
 	// defaultIdle is after how long without work the daemon leaves.
 	defaultIdle = 30 * time.Minute
@@ -134,7 +136,7 @@ func Run(ctx context.Context, o Options) error {
 // open reads what the state directory holds.
 func (d *daemon) open() error {
 	var err error
-	if d.identity, err = readIdentity(d.Home); err != nil {
+	if d.identity, err = ReadIdentity(d.Home); err != nil {
 		return err
 	}
 	if d.registry, err = upload.OpenRegistry(d.Home); err != nil {
@@ -144,7 +146,7 @@ func (d *daemon) open() error {
 		return fmt.Errorf("make redactor: %w", err)
 	}
 	d.spool, err = spool.Open(spool.Options{
-		Dir: filepath.Join(d.Home, sessionsDir), Owner: d.config.Owner, Workstation: d.registry.Name(),
+		Dir: filepath.Join(d.Home, SessionsDir), Owner: d.config.Owner, Workstation: d.registry.Name(),
 	})
 	if err != nil {
 		return err
@@ -222,8 +224,8 @@ func (d *daemon) changed() {
 	poke(d.shot)
 }
 
-// readIdentity reads the key that grants and whispers are sealed to.
-func readIdentity(home string) (seal.Identity, error) {
+// ReadIdentity reads the key that grants and whispers are sealed to.
+func ReadIdentity(home string) (seal.Identity, error) {
 	data, err := durable.ReadFile(filepath.Join(home, identityFile), maxIdentity)
 	if errors.Is(err, os.ErrNotExist) {
 		return seal.Identity{}, upload.ErrNotRegistered

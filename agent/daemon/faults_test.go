@@ -76,7 +76,7 @@ func story(t *testing.T, s *standin, api, put *faulty) end {
 		Main:  k.plain(s.lines(k.name(), segment.MainStream)),
 		Agent: k.plain(s.lines(k.name(), "agent-a1")),
 	}
-	e.SegFiles = count(filepath.Join(m.home, sessionsDir, k.id, "*.seg"))
+	e.SegFiles = count(filepath.Join(m.home, SessionsDir, k.id, "*.seg"))
 	e.StateFiles = count(filepath.Join(m.cwd, ".letta", "claude", "*.json"))
 	e.Whispers = count(whispers)
 	return e

@@ -277,7 +277,7 @@ func (k *talk) live() *v1alpha1.Session {
 // local returns the session's state on the disk.
 func (k *talk) local() spool.State {
 	var s spool.State
-	data, err := os.ReadFile(filepath.Join(k.m.home, sessionsDir, k.id, "state.json"))
+	data, err := os.ReadFile(filepath.Join(k.m.home, SessionsDir, k.id, "state.json"))
 	if err == nil {
 		err = json.Unmarshal(data, &s)
 	}

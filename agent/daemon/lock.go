@@ -56,6 +56,22 @@ func lock(ctx context.Context, home string, info Info) (*flock.Flock, error) {
 	return l, nil
 }
 
+// Hold keeps daemons out of a state directory until release is called. It is
+// for commands that change what a daemon relies on.
+func Hold(ctx context.Context, home string) (release func(), err error) {
+	l := flock.New(filepath.Join(home, lockFile), flock.SetPermissions(0o600))
+	ctx, cancel := context.WithTimeout(ctx, 10*lockPatience)
+	defer cancel()
+	taken, err := l.TryLockContext(ctx, lockPatience/10)
+	if !taken && (err == nil || errors.Is(err, context.DeadlineExceeded)) {
+		return nil, ErrRunning
+	}
+	if err != nil {
+		return nil, fmt.Errorf("lock state directory: %w", err)
+	}
+	return func() { _ = l.Unlock() }, nil // the system does it otherwise
+}
+
 // Running returns what is known of the daemon of a state directory, and
 // whether it runs.
 func Running(home string) (Info, bool, error) {

@@ -329,7 +329,7 @@ func TestASegmentWhoseFileIsLost(t *testing.T) {
 	k.turn("q", "a")
 	m.troubled("store", "cannot be reached")
 	stop()
-	must(t, os.Remove(filepath.Join(m.home, sessionsDir, k.id, "1.seg")))
+	must(t, os.Remove(filepath.Join(m.home, SessionsDir, k.id, "1.seg")))
 	put.down.Store(false)
 	m.start()
 	k.turn("q2", "a2")
@@ -426,7 +426,7 @@ func TestNothingIsSaidOfASessionThatMayNotBeHeard(t *testing.T) {
 	if k.live() != nil {
 		t.Error("there is a Session")
 	}
-	if n := count(filepath.Join(m.home, sessionsDir, k.id, "*.seg")); n > 0 {
+	if n := count(filepath.Join(m.home, SessionsDir, k.id, "*.seg")); n > 0 {
 		t.Errorf("there are %d segments", n)
 	}
 }

@@ -58,6 +58,15 @@ func OpenView(home string) *View {
 	return v
 }
 
+// ForgetView forgets what was last seen, for a workstation that joins another
+// memory.
+func ForgetView(home string) error {
+	if err := durable.Remove(filepath.Join(home, viewFile)); err != nil {
+		return fmt.Errorf("forget the memory's policy: %w", err)
+	}
+	return nil
+}
+
 // See takes the memory as the cluster has it; nil when there is none. It says
 // whether what may be heard changed, and whether more may be shown than before.
 func (v *View) See(memory *v1alpha1.TeamMemory) (heard, shown bool, err error) {

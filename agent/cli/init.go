@@ -1,0 +1,398 @@
+package cli
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/status"
+	"github.com/undersong-dev/undersong/agent/upload"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+// initFlags are the flags of init.
+type initFlags struct {
+	join                                   string
+	kubeconfig, context, namespace, memory string
+	yes, installHooks                      bool
+}
+
+func (s *System) initCommand() *cobra.Command {
+	var f initFlags
+	cmd := &cobra.Command{
+		Use:   "init",
+		Short: "Connect this workstation to your team's memory",
+		Long: `Connect this workstation to your team's memory: find out who you are in the
+cluster, pin the cluster and the object store, register this workstation, and
+record that you agree to be heard. What was written before is not sent.
+
+Your platform team tells you the namespace and the memory, or gives you a file
+for --join. The kubeconfig is the one you use with kubectl; undersong uses your
+own rights and never asks for a login by itself.
+
+Run it again at any time: it changes what changed, and nothing else.`,
+		Example: `  undersong init --join join.yaml --install-hooks
+  undersong init --namespace alpha --memory main`,
+		Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return s.init(c.Context(), f) },
+	}
+	flags := cmd.Flags()
+	flags.StringVar(&f.join, "join", "", "file from your platform team that names cluster, namespace, memory and store")
+	flags.StringVar(&f.kubeconfig, "kubeconfig", "", "kubeconfig file (default $KUBECONFIG, or .kube/config in your home)")
+	flags.StringVar(&f.context, "context", "", "context of the kubeconfig (default its current one)")
+	flags.StringVar(&f.namespace, "namespace", "", "your team's namespace (default that of the context)")
+	flags.StringVar(&f.memory, "memory", "", "name of the TeamMemory (default the only one of the namespace)")
+	flags.BoolVar(&f.yes, "yes", false, "agree to be heard without being asked")
+	flags.BoolVar(&f.installHooks, "install-hooks", false, "write the hooks into Claude Code's settings instead of printing them")
+	cmd.MarkFlagsMutuallyExclusive("join", "namespace")
+	cmd.MarkFlagsMutuallyExclusive("join", "memory")
+	cmd.MarkFlagsMutuallyExclusive("join", "context")
+	return cmd
+}
+
+// plan is what init is going to pin.
+type plan struct {
+	config note.Config
+	rest   *rest.Config
+	client client.WithWatch
+	memory *v1alpha1.TeamMemory
+}
+
+func (s *System) init(ctx context.Context, f initFlags) error {
+	home, err := s.home()
+	if err != nil {
+		return err
+	}
+	command, err := s.hookCommand()
+	if err != nil {
+		return err // before anything is changed: without it nothing would work
+	}
+	p, err := s.plan(ctx, f)
+	if err != nil {
+		return err
+	}
+	if err := s.ask(p, f.yes); err != nil {
+		return err
+	}
+	if err := s.register(ctx, home, p); err != nil {
+		return err
+	}
+	if err := s.print("Recorded in %s. Workstation %s is registered.\n", home, p.config.Workstation); err != nil {
+		return err
+	}
+	return s.hooks(command, f.installHooks)
+}
+
+// plan finds out everything that init needs, and changes nothing.
+func (s *System) plan(ctx context.Context, f initFlags) (*plan, error) {
+	target, err := s.target(f)
+	if err != nil {
+		return nil, err
+	}
+	p := &plan{config: target}
+	if p.rest, err = daemon.LoadREST(target.Kubeconfig, target.Context); err != nil {
+		return nil, explain(err)
+	}
+	p.config.Server = p.rest.Host
+	if target.Server != "" && target.Server != p.rest.Host {
+		return nil, errors.New("the kubeconfig's context names another API server than the join file")
+	}
+	if p.client, err = daemon.NewClient(p.rest); err != nil {
+		return nil, err
+	}
+	if p.config.Owner, err = daemon.WhoAmI(ctx, p.client); err != nil {
+		return nil, explain(err)
+	}
+	if p.memory, err = s.findMemory(ctx, p); err != nil {
+		return nil, err
+	}
+	p.config.Memory = p.memory.Name
+	host, err := storeHost(p.memory)
+	if err != nil {
+		return nil, err
+	}
+	if target.StoreHost != "" && target.StoreHost != host {
+		return nil, fmt.Errorf("the join file names the object store %s, the TeamMemory %s: ask your platform team which is right", safe(target.StoreHost), safe(host))
+	}
+	p.config.StoreHost = host
+	if p.config.Daemon, err = s.Executable(); err != nil {
+		return nil, fmt.Errorf("find this binary: %w", err)
+	}
+	return p, nil
+}
+
+// findMemory reads the TeamMemory that is named, or the only one.
+func (s *System) findMemory(ctx context.Context, p *plan) (*v1alpha1.TeamMemory, error) {
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	ns, name := p.config.Namespace, p.config.Memory
+	if name != "" {
+		memory := &v1alpha1.TeamMemory{}
+		err := p.client.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, memory)
+		if apierrors.IsNotFound(err) {
+			return nil, fmt.Errorf("there is no TeamMemory %s in namespace %s: check both names, or ask the team lead to create it", safe(name), safe(ns))
+		}
+		return memory, explain(err)
+	}
+	list := &v1alpha1.TeamMemoryList{}
+	if err := p.client.List(ctx, list, client.InNamespace(ns)); err != nil {
+		return nil, explain(err)
+	}
+	switch len(list.Items) {
+	case 0:
+		return nil, fmt.Errorf("there is no TeamMemory in namespace %s: check the name, or ask the team lead to create one", safe(ns))
+	case 1:
+		return &list.Items[0], nil
+	}
+	var names []string
+	for _, memory := range list.Items {
+		names = append(names, memory.Name)
+	}
+	return nil, fmt.Errorf("namespace %s has several memories: choose one with --memory: %s", safe(ns), strings.Join(names, ", "))
+}
+
+// storeHost returns scheme, host and port of the store as workstations reach
+// it, as presigned URLs have them: without a port that the scheme implies.
+func storeHost(memory *v1alpha1.TeamMemory) (string, error) {
+	endpoint := memory.Spec.Store.PublicEndpoint
+	if endpoint == "" {
+		endpoint = memory.Spec.Store.Endpoint
+	}
+	u, err := url.Parse(endpoint)
+	if err != nil || u.Host == "" {
+		return "", errors.New("the TeamMemory's store has no usable endpoint: ask the team lead")
+	}
+	host := u.Host
+	if port := u.Port(); u.Scheme == "https" && port == "443" || u.Scheme == "http" && port == "80" {
+		host = strings.TrimSuffix(host, ":"+port)
+	}
+	return u.Scheme + "://" + host, nil
+}
+
+// explain gives an error of the API the text that a user can act on.
+func explain(err error) error {
+	switch {
+	case err == nil, errors.Is(err, daemon.ErrKubeconfig):
+		return err
+	}
+	return errors.New(upload.Explain(err))
+}
+
+// ask tells what will be recorded, and takes the user's consent.
+func (s *System) ask(p *plan, yes bool) error {
+	capture := p.memory.Spec.Capture.Projects
+	lines := []string{
+		"", "You are " + safe(p.config.Owner) + " in the cluster " + safe(p.config.Server) + ".", "",
+		"From now on, sessions of Claude Code in these projects are recorded for",
+		"team " + safe(p.config.Namespace) + ", memory " + safe(p.config.Memory) + ":", "",
+	}
+	for _, glob := range capture.Include {
+		lines = append(lines, "    "+safe(glob))
+	}
+	if len(capture.Exclude) > 0 {
+		lines = append(lines, "", "and not in these:", "")
+		for _, glob := range capture.Exclude {
+			lines = append(lines, "    "+safe(glob))
+		}
+	}
+	lines = append(lines, "",
+		"What you and the assistant say leaves this computer without known secrets and",
+		"without binary content, for the object store "+safe(p.config.StoreHost)+",",
+		"and your team's memory learns from it. What was written before now is not sent.", "")
+	if err := s.print("%s\n", strings.Join(lines, "\n")); err != nil {
+		return err
+	}
+	if yes {
+		return nil
+	}
+	if !s.Terminal() {
+		return errors.New("there is nobody to ask for consent here: run it in a terminal, or with --yes")
+	}
+	if err := s.print("Do you agree? [y/N] "); err != nil {
+		return err
+	}
+	answer, _ := bufio.NewReader(s.In).ReadString('\n') // no answer is no
+	switch strings.ToLower(strings.TrimSpace(answer)) {
+	case "y", "yes":
+		return nil
+	}
+	return errors.New("nothing was recorded and nothing changed")
+}
+
+// hooks installs or prints the hooks.
+func (s *System) hooks(command string, install bool) error {
+	path, err := s.settingsPath()
+	if err != nil {
+		return err
+	}
+	if install {
+		wrote, err := installHooks(path, command)
+		if err != nil {
+			return err
+		}
+		if !wrote {
+			return s.print("The hooks are in %s already.\n", path)
+		}
+		return s.print("The hooks are in %s. Sessions that run now see them after a restart.\n", path)
+	}
+	text, err := mergeHooks(nil, command)
+	if err != nil {
+		return err
+	}
+	return s.print("\nAdd these hooks to %s,\nor run undersong init again with --install-hooks:\n\n%s", path, text)
+}
+
+// register makes this state directory a workstation of the team. One that is
+// one already stays it. The configuration comes last: until then no hook does
+// anything.
+func (s *System) register(ctx context.Context, home string, p *plan) error {
+	if err := durable.MkdirAll(home); err != nil {
+		return err
+	}
+	if err := os.Chmod(home, 0o700); err != nil { //nolint:gosec // a folder
+		return fmt.Errorf("protect the state directory: %w", err)
+	}
+	if _, err := s.stop(ctx, home); err != nil {
+		return err
+	}
+	held, err := daemon.Hold(ctx, home)
+	if err != nil {
+		return err
+	}
+	defer held()
+	before, err := note.LoadConfig(home)
+	if err != nil && !errors.Is(err, note.ErrNotConfigured) && !errors.Is(err, note.ErrConfig) {
+		return err
+	}
+	team := sameTeam(before, p.config)
+	name, known, err := s.known(ctx, home, p, team)
+	if err != nil {
+		return err
+	}
+	if !known {
+		if name, err = s.registerNew(ctx, home, p); err != nil {
+			return err
+		}
+	}
+	if !team {
+		if err := s.startOver(home); err != nil {
+			return err
+		}
+		before = note.Config{ConsentedAt: s.Clock.Now().UTC()}
+	}
+	return s.saveConfig(home, before, p, name)
+}
+
+// sameTeam says whether a configuration is for the same person and memory.
+func sameTeam(a, b note.Config) bool {
+	return a.Server == b.Server && a.Namespace == b.Namespace && a.Memory == b.Memory && a.Owner == b.Owner && !a.ConsentedAt.IsZero()
+}
+
+// known says whether the state directory is a registered workstation of this
+// team, and of which name.
+func (s *System) known(ctx context.Context, home string, p *plan, team bool) (string, bool, error) {
+	registry, err := upload.OpenRegistry(home)
+	if err != nil || !team {
+		return "", false, nil //nolint:nilerr // then it is made
+	}
+	identity, err := daemon.ReadIdentity(home)
+	if err != nil {
+		return "", false, nil //nolint:nilerr // then it is made
+	}
+	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	defer cancel()
+	live := &v1alpha1.Workstation{}
+	err = p.client.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: registry.Name()}, live)
+	if apierrors.IsNotFound(err) {
+		return "", false, nil // it was revoked
+	}
+	if err != nil {
+		return "", false, explain(err)
+	}
+	return registry.Name(), string(live.UID) == registry.UID() && live.Spec.PublicKey == identity.Recipient(), nil
+}
+
+// registerNew makes a key, a name and the Workstation. What an earlier one had
+// spooled is put aside: its chain is not this one's. Of the same team, the
+// transcripts are read again from where consent began.
+func (s *System) registerNew(ctx context.Context, home string, p *plan) (string, error) {
+	if err := putAside(home); err != nil {
+		return "", err
+	}
+	identity, err := daemon.NewIdentity(home)
+	if err != nil {
+		return "", err
+	}
+	registry, err := upload.NewRegistry(home)
+	if err != nil {
+		return "", err
+	}
+	desk := &upload.Desk{
+		Client: p.client, Registry: registry, Namespace: p.config.Namespace, Owner: p.config.Owner,
+		Memory: p.config.Memory, PublicKey: identity.Recipient(), Version: s.Version,
+	}
+	if err := desk.Register(ctx); err != nil {
+		return "", explain(err)
+	}
+	return registry.Name(), nil
+}
+
+// putAside moves the sessions of an earlier workstation out of the way.
+func putAside(home string) error {
+	registry, err := upload.OpenRegistry(home)
+	if err != nil {
+		return nil //nolint:nilerr // there was none
+	}
+	from := filepath.Join(home, daemon.SessionsDir)
+	if _, err := os.Stat(from); err != nil {
+		return nil //nolint:nilerr // nothing was read
+	}
+	if err := durable.Rename(from, from+"."+registry.Name()); err != nil {
+		return fmt.Errorf("put the sessions of workstation %s aside: %w", registry.Name(), err)
+	}
+	return nil
+}
+
+// startOver notes how large every transcript is now, for another team must not
+// hear what was said before, and forgets the earlier team's policy.
+func (s *System) startOver(home string) error {
+	dir, err := s.claudeDir()
+	if err != nil {
+		return err
+	}
+	if _, err := daemon.WriteBaseline(home, filepath.Join(dir, "projects")); err != nil {
+		return err
+	}
+	return status.ForgetView(home)
+}
+
+// saveConfig writes the configuration, with what the user chose before.
+func (s *System) saveConfig(home string, before note.Config, p *plan, workstation string) error {
+	c := p.config
+	c.Workstation = workstation
+	c.ConsentedAt, c.Exclude, c.IdleExitSeconds = before.ConsentedAt, before.Exclude, before.IdleExitSeconds
+	env, stripped := s.environment()
+	c.Env = env
+	if err := note.SaveConfig(home, c); err != nil {
+		return err
+	}
+	p.config = c
+	if len(stripped) > 0 {
+		return s.print("Note: the password in %s is not recorded; a proxy that needs it will refuse undersong.\n", strings.Join(stripped, ", "))
+	}
+	return nil
+}

@@ -1,0 +1,140 @@
+package cli
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+	"unicode"
+
+	"github.com/spf13/cobra"
+	"k8s.io/utils/clock"
+
+	"github.com/undersong-dev/undersong/agent/note"
+)
+
+// System is what the commands take from outside.
+type System struct {
+	In       io.Reader
+	Out, Err io.Writer
+	Version  string
+	Clock    clock.WithTicker
+
+	// Getenv, Home and Executable are those of the process: a variable, the
+	// user's own folder, the path of this binary. Terminal says that somebody
+	// can answer on In.
+	Getenv     func(string) string
+	UserHome   func() (string, error)
+	Executable func() (string, error)
+	Terminal   func() bool
+}
+
+// NewSystem returns the real thing.
+func NewSystem(version string) *System {
+	return &System{
+		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Version: version, Clock: clock.RealClock{},
+		Getenv: os.Getenv, UserHome: os.UserHomeDir, Executable: executable, Terminal: terminal,
+	}
+}
+
+// executable is the path of this binary, links followed: a link may go, and
+// the hook must still find what it starts.
+func executable() (string, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return "", err
+	}
+	return filepath.EvalSymlinks(path)
+}
+
+func terminal() bool {
+	info, err := os.Stdin.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0
+}
+
+// New returns the command.
+func New(s *System) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "undersong",
+		Short: "A team's shared memory for coding agents, on this workstation",
+		Long: `undersong lets a team's memory hear the coding sessions you allow, and shows you
+what it knows before your next prompt.
+
+  undersong init      connect this workstation to your team, once
+  undersong status    what is recorded, what waits, and what is wrong
+
+Nothing is recorded before init, and nothing of repositories that the team does
+not name.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+	}
+	root.SetIn(s.In)
+	root.SetOut(s.Out)
+	root.SetErr(s.Err)
+	root.CompletionOptions.HiddenDefaultCmd = true
+	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.versionCommand())
+	return root
+}
+
+// Run runs the command with arguments and returns the exit status. An error is
+// printed.
+func Run(ctx context.Context, s *System, args []string) int {
+	root := New(s)
+	root.SetArgs(args)
+	if err := root.ExecuteContext(ctx); err != nil {
+		_, _ = fmt.Fprintln(s.Err, "undersong: "+safe(err.Error())) // there is nowhere else to say it
+		return 1
+	}
+	return 0
+}
+
+func (s *System) versionCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  cobra.NoArgs,
+		RunE: func(*cobra.Command, []string) error {
+			return s.print("undersong %s\n", s.Version)
+		},
+	}
+}
+
+// home returns the state directory.
+func (s *System) home() (string, error) { return note.Home() }
+
+// print writes to the user.
+func (s *System) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(s.Out, format, args...)
+	return err
+}
+
+// safe returns text from elsewhere without what could move a terminal's cursor
+// or hide: line ends become blanks, control and format characters go.
+func safe(text string) string {
+	return strings.Map(func(r rune) rune {
+		switch {
+		case r == '\n' || r == '\t':
+			return ' '
+		case unicode.In(r, unicode.Cc, unicode.Cf, unicode.Co, unicode.Zl, unicode.Zp):
+			return -1
+		}
+		return r
+	}, text)
+}
+
+// ago says how long ago something was, in one unit.
+func ago(now, then time.Time) string {
+	d := now.Sub(then)
+	switch {
+	case d < time.Minute:
+		return fmt.Sprintf("%ds", max(int(d/time.Second), 0))
+	case d < time.Hour:
+		return fmt.Sprintf("%dm", int(d/time.Minute))
+	case d < 48*time.Hour:
+		return fmt.Sprintf("%dh", int(d/time.Hour))
+	}
+	return fmt.Sprintf("%dd", int(d/(24*time.Hour)))
+}
