@@ -1,12 +1,17 @@
 package read
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+
+	"github.com/undersong-dev/undersong/internal/segment"
+	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
 // ErrMissing is returned when the stream's file is nowhere to be found. That
@@ -31,10 +36,10 @@ type Source struct {
 
 // open returns the file to read on, and the cursor to read it from: the same,
 // or the start of the next generation.
-func open(src Source, cur Cursor) (*os.File, Cursor, error) {
+func open(src Source, cur Cursor) (found, Cursor, error) {
 	here, err := candidate(src.Path, cur)
 	if err != nil {
-		return nil, cur, err
+		return found{}, cur, err
 	}
 	if here.fits {
 		return here.take(cur)
@@ -51,12 +56,13 @@ func open(src Source, cur Cursor) (*os.File, Cursor, error) {
 		other.close()
 	}
 	if here.file == nil {
-		return nil, cur, ErrMissing
+		return found{}, cur, ErrMissing
 	}
 	// Another file took the place, or the file was cut: what was read stays
 	// read, and this is a new one. Its lines are told apart from the old ones
 	// by the generation. Ranges that were still to be named went with the file.
 	cur = Cursor{Generation: cur.Generation + 1, LastCwd: cur.LastCwd, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries}
+	here.signer = new(transcript.Signer)
 	return here.take(cur)
 }
 
@@ -66,6 +72,8 @@ type found struct {
 	file *os.File // nil when there is none
 	info fs.FileInfo
 	fits bool
+
+	signer *transcript.Signer // of the bytes that cur has read, where it fits
 }
 
 // candidate opens path and says whether it holds the bytes that cur has read.
@@ -86,7 +94,7 @@ func candidate(path string, cur Cursor) (found, error) {
 		return found{}, fmt.Errorf("open transcript: %w", withoutPath(err))
 	}
 	f := found{path: path, file: file, info: info}
-	if f.fits, err = cur.Signature.Matches(file); err != nil {
+	if f.signer, f.fits, err = cur.Signature.Resume(file); err != nil {
 		f.close()
 		return found{}, fmt.Errorf("read transcript: %w", withoutPath(err))
 	}
@@ -100,14 +108,14 @@ func (f found) close() {
 }
 
 // take moves the cursor to this file and the file to the cursor.
-func (f found) take(cur Cursor) (*os.File, Cursor, error) {
+func (f found) take(cur Cursor) (found, Cursor, error) {
 	if _, err := f.file.Seek(cur.Offset, io.SeekStart); err != nil {
 		f.close()
-		return nil, cur, fmt.Errorf("read transcript: %w", withoutPath(err))
+		return found{}, cur, fmt.Errorf("read transcript: %w", withoutPath(err))
 	}
 	cur.Path = f.path
 	cur.Dev, cur.Inode = identity(f.info)
-	return f.file, cur, nil
+	return f, cur, nil
 }
 
 // elsewhere lists the paths at which the file may lie after it was moved: the
@@ -118,13 +126,7 @@ func elsewhere(src Source, cur Cursor) []string {
 	if cur.Path != "" && cur.Path != src.Path {
 		paths = append(paths, cur.Path)
 	}
-	// The part of the path below the project folder: the file itself, or
-	// <session>/subagents/<file>.
-	project, below := filepath.Dir(src.Path), filepath.Base(src.Path)
-	if src.Stream != Main {
-		below = filepath.Join(src.Session, "subagents", below)
-		project = filepath.Dir(filepath.Dir(project))
-	}
+	project, below := split(src)
 	folders, err := os.ReadDir(filepath.Dir(project))
 	if err != nil {
 		return paths
@@ -149,21 +151,87 @@ func Changed(path string, cur Cursor) bool {
 	return info.Size() != cur.Offset || path != cur.Path || dev != cur.Dev || inode != cur.Inode
 }
 
-// Agents lists the subagent files that lie beside a session's main file, as
-// stream name to path.
-func Agents(mainPath, session string) map[string]string {
-	dir := filepath.Join(filepath.Dir(mainPath), session, "subagents")
-	files, err := os.ReadDir(dir)
-	if err != nil {
-		return nil // there is no such folder until a subagent ran
-	}
-	streams := make(map[string]string)
-	for _, file := range files {
-		if stream, ok := AgentStream(file.Name()); ok && file.Type().IsRegular() {
-			streams[stream] = filepath.Join(dir, file.Name())
+// split cuts the path of a stream's file into its project folder and the part
+// below: the file itself, or <session>/subagents/… for a subagent's.
+func split(src Source) (project, below string) {
+	if src.Stream != Main {
+		for dir := filepath.Dir(src.Path); filepath.Dir(dir) != dir; dir = filepath.Dir(dir) {
+			if parent := filepath.Dir(dir); filepath.Base(dir) == subagents && filepath.Base(parent) == src.Session {
+				project = filepath.Dir(parent)
+				below, _ = filepath.Rel(project, src.Path) // it lies below
+				return project, below
+			}
 		}
 	}
+	return filepath.Dir(src.Path), filepath.Base(src.Path)
+}
+
+// subagents is the folder of a session's subagents, in its own folder.
+const subagents = "subagents"
+
+// oldAgent is the name of a subagent's file beside the session's, as releases
+// 2.0.x wrote it.
+var oldAgent = regexp.MustCompile(`^` + segment.AgentPrefix + `[0-9a-f]{7,8}\.jsonl$`)
+
+// headOfAgent bounds what is read to learn whose a file beside the session's is.
+const headOfAgent = 64 << 10
+
+// Agents lists the subagent files of the session whose main file is given, as
+// stream name to path. They lie
+//
+//	<session>/subagents/                 nested agents, too
+//	<session>/subagents/workflows/*/     agents of a workflow
+//	beside the main file                 releases 2.0.x; the first record that names
+//	                                     a session decides whose
+//
+// A name that is in several places is that of the first. An inline agent of
+// older releases has no file: its records are lines of the main stream.
+func Agents(mainPath, session string) map[string]string {
+	streams := make(map[string]string)
+	list := func(dir string, ours func(path string) bool) {
+		files, err := os.ReadDir(dir)
+		if err != nil {
+			return // there is no such folder until a subagent ran
+		}
+		for _, file := range files {
+			stream, ok := AgentStream(file.Name())
+			path := filepath.Join(dir, file.Name())
+			if _, known := streams[stream]; ok && !known && file.Type().IsRegular() && ours(path) {
+				streams[stream] = path
+			}
+		}
+	}
+	every := func(string) bool { return true }
+	dir := filepath.Join(filepath.Dir(mainPath), session, subagents)
+	list(dir, every)
+	if flows, err := os.ReadDir(filepath.Join(dir, "workflows")); err == nil { // few sessions have any
+		for _, flow := range flows {
+			list(filepath.Join(dir, "workflows", flow.Name()), every)
+		}
+	}
+	list(filepath.Dir(mainPath), func(path string) bool {
+		return oldAgent.MatchString(filepath.Base(path)) && sessionOf(path) == session
+	})
 	return streams
+}
+
+// sessionOf returns the session that the first record with one names, "" if none
+// is near the head of the file.
+func sessionOf(path string) string {
+	file, err := os.Open(path) //nolint:gosec // it lies beside the transcript that the coding agent named
+	if err != nil {
+		return ""
+	}
+	defer func() { _ = file.Close() }() // nothing was written
+	head := make([]byte, headOfAgent)
+	n, _ := io.ReadFull(file, head) // what can be read is looked at
+	for line := range bytes.Lines(head[:n]) {
+		whole, ended := bytes.CutSuffix(line, []byte("\n"))
+		if record, err := transcript.Parse(whole); ended && err == nil && record.SessionID != "" {
+			return record.SessionID
+		}
+	}
+	return ""
 }
 
 // AgentStream returns the name of the stream that a subagent's file holds.

@@ -352,6 +352,26 @@ func TestWhereTheFileIsFound(t *testing.T) {
 	}
 }
 
+// TestAFileRewrittenWhileItIsRead: the bytes that were read are signed, not those
+// that lie there when reading ends.
+func TestAFileRewrittenWhileItIsRead(t *testing.T) {
+	r := newReader(t)
+	first, second, third := user(1, "/tide"), user(2, "/tide"), user(3, "/tide")
+	src := transcriptAt(t, t.TempDir(), first, second)
+	r.Decide = func(cwd, entrypoint string) Verdict {
+		write(t, src.Path, join([]string{first, third, second})) // as if the writer had cut and gone on now
+		return decide(cwd, entrypoint)
+	}
+	b := must(t, r, src, Cursor{}, Want{})
+	if diff := cmp.Diff([]string{"u1", "u2", "u2"}, uuids(t, b)); diff != "" {
+		t.Fatalf("lines (-want +got):\n%s", diff)
+	}
+	b = must(t, r, src, b.Cursor, Want{Project: &tide})
+	if diff := cmp.Diff([]string{"u1", "u3", "u2"}, uuids(t, b)); diff != "" || b.Header.Generation != 1 {
+		t.Errorf("generation %d, want 1; lines (-want +got):\n%s", b.Header.Generation, diff)
+	}
+}
+
 func remove(t *testing.T, path string) {
 	t.Helper()
 	if err := os.Remove(path); err != nil {
@@ -386,6 +406,52 @@ func TestSubagentStreams(t *testing.T) {
 	b = must(t, newReader(t), agent, b.Cursor, Want{Project: &tide})
 	if diff := cmp.Diff([]string{"u3"}, uuids(t, b)); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+}
+
+// TestSubagentStreamsOfOtherReleases: beside the session's file, where only the
+// records tell whose they are, and in folders of workflows.
+func TestSubagentStreamsOfOtherReleases(t *testing.T) {
+	projects := t.TempDir()
+	dir := filepath.Join(projects, "a")
+	src := transcriptAt(t, dir, user(1, "/tide"))
+	foreign := strings.ReplaceAll(user(2, "/tide"), session, "0a1b2c3d-0000-4000-8000-000000000002")
+	beside, flow, below := filepath.Join(dir, "agent-0a1b2c3.jsonl"), filepath.Join(dir, session, "subagents", "workflows", "wf_1"), filepath.Join(dir, session, "subagents")
+	write(t, beside, `{"type":"summary"}`+"\n"+user(2, "/tide")+"\n")
+	write(t, filepath.Join(dir, "agent-0a1b2c4.jsonl"), foreign+"\n"+user(3, "/tide")+"\n")
+	write(t, filepath.Join(dir, "agent-0a1b2c5.jsonl"), user(2, "/tide")) // torn: not known yet
+	write(t, filepath.Join(dir, "agent-0a1b2c6.jsonl"), "not json\n")
+	write(t, filepath.Join(dir, "agent-0a1b2c7.jsonl"), strings.Replace(user(2, "/tide"), "words", strings.Repeat("x", 2*headOfAgent), 1)+"\n")
+	write(t, filepath.Join(dir, "agent-nothex.jsonl"), user(2, "/tide")+"\n")
+	write(t, filepath.Join(flow, "journal.jsonl"), user(2, "/tide")+"\n")
+	write(t, filepath.Join(flow, "agent-b1.jsonl"), user(2, "/tide")+"\n")
+	write(t, filepath.Join(flow, "agent-b2.jsonl"), user(2, "/tide")+"\n")
+	write(t, filepath.Join(below, "agent-b2.jsonl"), user(2, "/tide")+"\n")
+	write(t, filepath.Join(below, "deep", "agent-b3.jsonl"), user(2, "/tide")+"\n")
+
+	got := Agents(src.Path, session)
+	want := map[string]string{
+		"agent-0a1b2c3": beside,
+		"agent-b1":      filepath.Join(flow, "agent-b1.jsonl"),
+		"agent-b2":      filepath.Join(below, "agent-b2.jsonl"),
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Fatalf("streams (-want +got):\n%s", diff)
+	}
+
+	// Moved with the session, each is found where it lies now.
+	for stream, path := range want {
+		agent := Source{Session: session, Stream: stream, Path: path}
+		b := must(t, newReader(t), agent, Cursor{}, Want{Project: &tide})
+		moved := strings.Replace(path, dir, filepath.Join(projects, "b"), 1)
+		if err := errors.Join(os.MkdirAll(filepath.Dir(moved), 0o700), os.Rename(path, moved)); err != nil {
+			t.Fatalf("move: %v", err)
+		}
+		add(t, moved, user(9, "/tide")+"\n")
+		b = must(t, newReader(t), agent, b.Cursor, Want{Project: &tide})
+		if diff := cmp.Diff([]string{"u9"}, uuids(t, b)); diff != "" {
+			t.Errorf("%s: lines (-want +got):\n%s", stream, diff)
+		}
 	}
 }
 

@@ -39,14 +39,16 @@ func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (B
 	if cur.fresh() {
 		cur.Baseline = src.Baseline
 	}
-	file, cur, err := open(src, cur)
+	at, cur, err := open(src, cur)
 	if err != nil {
 		return Batch{}, err
 	}
-	defer func() { _ = file.Close() }() // nothing was written
+	defer at.close()
 
 	s := &step{Reader: r, src: src, want: want, builder: newBuilder(src.Stream, cur, r.Clock.Now().UTC()), verdicts: map[place]Verdict{}}
-	lines := transcript.NewLines(file, cur.Offset)
+	// What is signed is what was read: were the file signed again at the end, one
+	// that was cut and has grown in between would pass for it.
+	lines := transcript.NewSignedLines(at.file, at.signer)
 	for ctx.Err() == nil && lines.Next() {
 		line := lines.Line()
 		if !s.line(line) || s.full() {
@@ -62,7 +64,7 @@ func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (B
 	if len(batch.Lines) == 0 {
 		batch.Project = nil
 	}
-	if batch.Cursor.Signature, err = transcript.Sign(file, batch.Cursor.Offset); err != nil {
+	if batch.Cursor.Signature, err = lines.Signature(batch.Cursor.Offset); err != nil {
 		return Batch{}, fmt.Errorf("read transcript: %w", withoutPath(err))
 	}
 	batch.Branch, _ = r.Redactor.Text(s.state.Branch)

@@ -445,7 +445,7 @@ func (f *follower) pass(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	defer func() { _ = file.Close() }() // only read
-	same, err := f.sig.Matches(file)
+	signer, same, err := f.sig.Resume(file)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -454,9 +454,10 @@ func (f *follower) pass(t *testing.T, path string) {
 			f.generations++
 		}
 		f.offset, f.conversation, f.seen, f.state = 0, nil, map[string]bool{}, transcript.State{}
+		signer = new(transcript.Signer)
 	}
 	f.passes++
-	lines := transcript.NewLines(io.NewSectionReader(file, f.offset, 1<<40), f.offset)
+	lines := transcript.NewSignedLines(io.NewSectionReader(file, f.offset, 1<<40), signer)
 	for lines.Next() {
 		rec, err := transcript.Parse(lines.Line().Raw)
 		if err != nil || rec.UUID != "" && f.seen[rec.UUID] {
@@ -472,8 +473,8 @@ func (f *follower) pass(t *testing.T, path string) {
 		t.Fatal(err)
 	}
 	f.offset = lines.Offset()
-	if f.sig, err = transcript.Sign(file, f.offset); err != nil {
-		f.sig = transcript.Signature{Offset: f.offset} // cut since: the next pass finds another file
+	if f.sig, err = lines.Signature(f.offset); err != nil {
+		t.Fatal(err)
 	}
 }
 

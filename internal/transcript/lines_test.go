@@ -229,12 +229,50 @@ func FuzzAnySplitGivesTheSameLines(f *testing.F) {
 			t.Errorf("in pieces: offset %d, want %d", whole.Offset(), offset)
 		}
 		at := min(int(cut), len(raw))
-		first := transcript.NewLines(&chunks{raw[:at], rnd}, 0)
-		got := collect(t, first)
-		second := transcript.NewLines(&chunks{raw[first.Offset():], rnd}, first.Offset())
-		got = append(got, collect(t, second)...)
+		first := transcript.NewSignedLines(&chunks{raw[:at], rnd}, new(transcript.Signer))
+		got := signed(t, first, raw)
+		sig, err := first.Signature(first.Offset())
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, same, err := sig.Resume(bytes.NewReader(raw))
+		if err != nil || !same {
+			t.Fatalf("the file is not the one that was read: %v", err)
+		}
+		second := transcript.NewSignedLines(&chunks{raw[first.Offset():], rnd}, signer)
+		got = append(got, signed(t, second, raw)...)
 		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("in two passes: -want, +got:\n%s", diff)
 		}
 	})
+}
+
+// signed collects lines. Before and after each the signature is that of the file
+// up to there.
+func signed(t *testing.T, l *transcript.Lines, raw []byte) (got []span) {
+	t.Helper()
+	check := func(offset int64) {
+		want, err := transcript.Sign(bytes.NewReader(raw), offset)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sig, err := l.Signature(offset)
+		if err != nil || sig != want {
+			t.Fatalf("signature at %d: %v, error %v, want %v", offset, sig, err, want)
+		}
+	}
+	check(l.Offset())
+	for l.Next() {
+		line := l.Line()
+		got = append(got, span{line.Offset, line.Length, string(line.Raw), line.TooLong})
+		if len(got) < 20 {
+			check(line.Offset)
+			check(line.Offset + line.Length)
+		}
+	}
+	if err := l.Err(); err != nil {
+		t.Fatal(err)
+	}
+	check(l.Offset())
+	return got
 }

@@ -63,4 +63,55 @@ func TestSignature(t *testing.T) {
 	}
 }
 
+// TestSignatureOfWhatWasRead: lines of every length, one too long among them,
+// have the signature of the file as it was read.
+func TestSignatureOfWhatWasRead(t *testing.T) {
+	x := func(n int) string { return string(bytes.Repeat([]byte("x"), n)) + "\n" }
+	file := []byte(x(10) + x(100) + x(70<<10) + x(1) + x(300<<10) + x(transcript.MaxLine+70<<10) + x(5) + x(65<<10) + x(0) + "torn")
+	for _, from := range []int64{0, 11, 112} {
+		sig, err := transcript.Sign(bytes.NewReader(file), from)
+		if err != nil {
+			t.Fatal(err)
+		}
+		signer, same, err := sig.Resume(bytes.NewReader(file))
+		if err != nil || !same {
+			t.Fatalf("Resume: %v, %v", same, err)
+		}
+		lines := transcript.NewSignedLines(bytes.NewReader(file[from:]), signer)
+		for _, line := range signed(t, lines, file) {
+			if line.TooLong != (line.Length > transcript.MaxLine+1) {
+				t.Errorf("line at %d: too long is %v", line.Offset, line.TooLong)
+			}
+		}
+		if want := int64(len(file) - 4); lines.Offset() != want {
+			t.Errorf("offset %d, want %d", lines.Offset(), want)
+		}
+		if _, err := lines.Signature(from + 1); err == nil {
+			t.Error("bytes in the middle of a line were signed")
+		}
+	}
+	if _, err := transcript.NewLines(bytes.NewReader(file), 0).Signature(0); err == nil {
+		t.Error("lines that are not signed have a signature")
+	}
+}
+
+// TestCutAndRegrownWhileItIsRead: a file that another has taken the place of
+// between reading and signing is not the file that was read.
+func TestCutAndRegrownWhileItIsRead(t *testing.T) {
+	before, after := []byte("{\"a\":1}\n{\"b\":2}\n"), []byte("{\"a\":1}\n{\"c\":3}\n{\"b\":2}\n")
+	lines := transcript.NewSignedLines(bytes.NewReader(before), new(transcript.Signer))
+	for lines.Next() {
+	}
+	sig, err := lines.Signature(lines.Offset())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if same, err := sig.Matches(bytes.NewReader(after)); same || err != nil {
+		t.Errorf("Matches = %v, %v, want false", same, err)
+	}
+	if same, err := sig.Matches(bytes.NewReader(before)); !same || err != nil {
+		t.Errorf("Matches of what was read = %v, %v, want true", same, err)
+	}
+}
+
 func (f failing) ReadAt([]byte, int64) (int, error) { return 0, f.err }
