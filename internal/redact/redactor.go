@@ -11,7 +11,7 @@ import (
 
 // RulesVersion names the set of rules. It goes into segment headers: a reader
 // that knows newer rules scans again.
-const RulesVersion = "1"
+const RulesVersion = "2"
 
 // MaxLine is the length in bytes of the longest line that is scanned; of a
 // longer one only a stub is left. It is that of transcript.MaxLine.
@@ -28,9 +28,14 @@ type Redactor struct {
 	scratch sync.Pool
 }
 
-// New returns a Redactor with the built-in rules, compiled once.
+// New returns a Redactor with the built-in rules and those of gitleaks, compiled
+// once.
 func New() (*Redactor, error) {
-	rules := builtin()
+	imported, err := gitleaks()
+	if err != nil {
+		return nil, err
+	}
+	rules := append(builtin(), imported...)
 	if len(rules) > maxRules {
 		return nil, errors.New("compile redaction rules: too many")
 	}

@@ -115,7 +115,7 @@ func mixed(b []byte) bool {
 // Bounds of what a rule looks at.
 const (
 	minText  = 8    // no secret with its sign is shorter
-	maxRules = 64   // asserted by New
+	maxRules = 320  // asserted by New
 	maxAhead = 1024 // how far a match that fails may have looked
 	// maxPassword is how far the password of an address may go on behind a slash.
 	maxPassword = 128
@@ -162,6 +162,7 @@ func builtin() []rule {
 	add("huggingface-token", alnum, 30, true, nil, "hf_")
 	add("vault-token", word, 20, true, mixed, "hvs.", "hvb.")
 	add("digitalocean-token", alnum, 40, true, nil, "dop_v1_", "doo_v1_", "dor_v1_")
+	add("atlassian-token", word, 40, true, mixed, "ATATT3", "ATCTT3")
 	add("docker-token", word, 20, true, nil, "dckr_pat_")
 	return rules
 }
