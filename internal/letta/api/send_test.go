@@ -139,6 +139,15 @@ func TestSendReadsTheTurn(t *testing.T) {
 			letta.Turn{StopReason: "other"},
 			letta.ErrTurnFailed,
 		},
+		"OddFields": {
+			"fields of unexpected types leave the others readable",
+			sse(strings.NewReplacer(`"o"`, `12`, `"content":"hello"`, `"date":7,"content":[{"type":"text","text":"hello"},{"type":"future","text":{}}]`).Replace(hello), good, done),
+			letta.Turn{
+				RunID: "run-1", StopReason: "end_turn",
+				Reply: []letta.Message{{ID: "message-1", Type: letta.AssistantMessage, RunID: "run-1", Text: "hello"}},
+			},
+			nil,
+		},
 		"NoStream": {
 			"a server that does not stream has run a turn nevertheless", jsonAnswer(200, `{"messages":[]}`),
 			letta.Turn{},

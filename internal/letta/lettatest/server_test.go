@@ -366,6 +366,9 @@ func TestStateSurvivesARestart(t *testing.T) {
 	if diff := cmp.Diff(turn, again); diff != "" {
 		t.Errorf("the replay: -before +after:\n%s", diff)
 	}
+	if body := (wire{t, url}).do("POST", "/v1/conversations/"+ref.ConversationID+"/stream", `{"otid":"d2"}`).body; !strings.HasSuffix(body, "data: [DONE]\n\n") {
+		t.Errorf("the stream of a turn that died with the process ends with %q", body)
+	}
 	if d, _, err := c.Lookup(t.Context(), ref, "d2"); err != nil || d != letta.DeliveryAbsent {
 		t.Errorf("a turn that died with the process: %v, %v, want Absent", d, err)
 	}
@@ -373,6 +376,47 @@ func TestStateSurvivesARestart(t *testing.T) {
 	next, err := c.Send(t.Context(), ref, []letta.Input{{ClientID: "d3", Text: `<transcript_delta id="d3" session="s1"><message role="user">webhooks twice</message></transcript_delta>`}}, letta.SendOptions{})
 	if err != nil || next.Text() != "(silence)" {
 		t.Errorf("the teacher after a restart is told %q, %v", next.Text(), err)
+	}
+}
+
+// TestFaultsStrikeWhereTheyAreOrdered: at the n-th request of their route, once.
+func TestFaultsStrikeWhereTheyAreOrdered(t *testing.T) {
+	s, url := start(t, lettatest.Options{})
+	w := wire{t, url}
+	s.Inject(lettatest.Fault{Route: agentsRoute, Nth: 2, Status: http.StatusTeapot, Body: "x"})
+	s.Inject(lettatest.Fault{Nth: 4, Status: http.StatusBadGateway})
+	var got []int
+	for _, path := range []string{"/v1/health/", "/v1/agents/", "/v1/agents/", "/v1/health/", "/v1/agents/"} {
+		got = append(got, w.do("GET", path, "").status)
+	}
+	if diff := cmp.Diff([]int{200, 200, 418, 502, 200}, got); diff != "" {
+		t.Errorf("-want +got:\n%s", diff)
+	}
+	if n := s.Requests(agentsRoute); n != 3 {
+		t.Errorf("%d requests to %s, want 3", n, agentsRoute)
+	}
+}
+
+// TestDelay: a turn takes its time, and nothing of it is seen before.
+func TestDelay(t *testing.T) {
+	clock := clocktesting.NewFakeClock(time.Date(2030, 1, 2, 3, 4, 5, 0, time.UTC))
+	s, url := start(t, lettatest.Options{Clock: clock, Delay: time.Minute})
+	c := client(t, url, "")
+	ref := talk(t, url)
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Send(t.Context(), ref, []letta.Input{{ClientID: "d1", Text: "hi"}}, letta.SendOptions{})
+		done <- err
+	}()
+	// The turn's timer and the stream's ticker.
+	eventually(t, "the turn waits", func() bool { return s.Turns() == 1 && clock.Waiters() == 2 })
+	clock.Step(59 * time.Second)
+	if n := len(s.Conversations()[0].Messages); n != 1 {
+		t.Errorf("%d messages before the turn is over, want the system's alone", n)
+	}
+	clock.Step(time.Second)
+	if err := <-done; err != nil {
+		t.Errorf("Send: %v", err)
 	}
 }
 
