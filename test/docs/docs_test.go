@@ -1,6 +1,7 @@
-// Package docs tests that the pages of docs/spec say what the CRDs and the
-// condition constants say: no field, enum, column, condition or reason is left
-// out, none is made up, and the examples are what an API server accepts.
+// Package docs tests that the pages of docs/spec say what the CRDs, the
+// condition constants and the types of shared files say: no field, enum, column,
+// condition, reason or member is left out, none is made up, and the examples are
+// what an API server accepts.
 //
 // A page belongs to the kind of the same name. It names fields by their whole
 // path in backticks, `spec.writers[].chain`, and those of another kind with
@@ -10,6 +11,7 @@ package docs
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"go/ast"
@@ -18,6 +20,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -32,12 +35,15 @@ import (
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/listtype"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/schema/pruning"
 	"k8s.io/apiextensions-apiserver/pkg/apiserver/validation"
+	utiljson "k8s.io/apimachinery/pkg/util/json"
 	celconfig "k8s.io/apiserver/pkg/apis/cel"
 	"sigs.k8s.io/yaml"
 
-	utiljson "k8s.io/apimachinery/pkg/util/json"
-
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/seal"
+	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/tools"
 )
 
@@ -135,6 +141,62 @@ func TestExamplesAreAccepted(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestContractsDescribeEveryMember compares the JSON of contracts.md with the
+// types that read and write it, both ways.
+func TestContractsDescribeEveryMember(t *testing.T) {
+	sections := map[string]string{}
+	for _, section := range strings.Split(read(t, filepath.Join("docs", "spec", "contracts.md")), "\n## ")[1:] {
+		title, text, _ := strings.Cut(section, "\n")
+		sections[title] = text
+	}
+	for title, types := range map[string][]any{
+		"config.json":   {&note.Config{}},
+		"Notes":         {&note.Note{}},
+		"Whisper files": {&whisper.Whisper{}},
+		"Segments":      {&segment.Header{}},
+		"Sealed texts":  {&seal.Grant{}, &seal.WhisperText{}},
+	} {
+		t.Run(title, func(t *testing.T) {
+			text := sections[title]
+			said := mentions(text)
+			blocks := fence.FindAllStringSubmatch(text, -1)
+			if len(blocks) != len(types) {
+				t.Fatalf("contracts.md has %d examples under %q, want %d", len(blocks), title, len(types))
+			}
+			for i, into := range types {
+				decoder := json.NewDecoder(strings.NewReader(blocks[i][2]))
+				decoder.DisallowUnknownFields()
+				if err := decoder.Decode(into); err != nil {
+					t.Errorf("contracts.md has an example under %q that is no %T: %v", title, into, err)
+				}
+				for _, member := range members(reflect.TypeOf(into)) {
+					if !said[member] {
+						t.Errorf("contracts.md does not describe `%s` of %T under %q", member, into, title)
+					}
+				}
+			}
+		})
+	}
+}
+
+// members returns the JSON names of a type's fields, and of those of our own
+// types in them.
+func members(of reflect.Type) []string {
+	for of.Kind() == reflect.Pointer || of.Kind() == reflect.Slice {
+		of = of.Elem()
+	}
+	if of.Kind() != reflect.Struct || !strings.HasPrefix(of.PkgPath(), "github.com/undersong-dev/") {
+		return nil
+	}
+	var names []string
+	for field := range of.Fields() {
+		if name, _, _ := strings.Cut(field.Tag.Get("json"), ","); name != "" && name != "-" {
+			names = append(append(names, name), members(field.Type)...)
+		}
+	}
+	return names
 }
 
 // kind is what a CRD says.
