@@ -21,11 +21,12 @@ var assignmentWords = []string{
 type class int
 
 const (
-	plainName  class = iota // nothing
-	weakName                // …_KEY: a secret if the value looks like one
-	keyName                 // a token or key: no ordinary word
-	passName                // a password: any word may be one
-	headerName              // an HTTP header with a scheme
+	plainName    class = iota // nothing
+	weakName                  // …_KEY: a secret if the value looks like one
+	keyName                   // a token or key: no ordinary word
+	passName                  // a password: any word may be one
+	headerName                // an HTTP header with a scheme
+	cookieHeader              // an HTTP header with cookies
 )
 
 // Words of names. A name is judged by its last words: a tokenURL is no token.
@@ -67,6 +68,7 @@ var (
 		"public": true, "pub": true, "primary": true, "foreign": true, "cache": true, "sort": true, "partition": true, "unique": true,
 		"hot": true, "shortcut": true, "idempotency": true, "object": true, "row": true, "map": true, "dict": true, "group": true,
 		"publishable": true, "site": true, "translation": true, "i18n": true, "lookup": true, "registry": true, "event": true, "hash": true, "range": true,
+		"dedup": true, "message": true, "file": true, "s3": true, "bucket": true, "index": true, "composite": true, "natural": true, "schema": true, "query": true, "item": true, "entry": true,
 	}
 )
 
@@ -98,11 +100,13 @@ func classify(name []byte) class {
 		return plainName
 	case last == "authorization":
 		return headerName
+	case last == "cookie" && (before == "" || before == "set"):
+		return cookieHeader
 	case keyWords[last] || hasAnySuffix(last, "secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "accountkey"):
 		return keyName
 	case last == "key" && keyOf[before]:
 		return keyName
-	case last == "key" && before != "" && !openKey[before] && isUpper(name):
+	case last == "key" && before != "" && !openKey[before]:
 		return weakName
 	}
 	// The word stands further ahead: GITHUB_TOKEN_CI is one, TOKEN_URL is not.
@@ -164,6 +168,7 @@ type writing int
 const (
 	bare    writing = iota // among other words: prose, or source code
 	lined                  // name: value, and nothing else on the line
+	ini                    // name = value, and nothing else on the line
 	alone                  // NAME=value without blanks
 	env                    // the same at the start of a line
 	flag                   // --name value
@@ -206,6 +211,19 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 	if kind == plainName || how == phrased && kind == weakName {
 		return none, 0, to
 	}
+	if value < len(text) && how != phrased && how != flag {
+		if first, last := blockScalar(text, from, value); first < last {
+			if !holdsSecret(text[first:last], kind, name) {
+				return none, 0, max(to, value)
+			}
+			return first, last, last
+		}
+		if text[value] == '[' {
+			if first, last := listed(text, value, kind, name); first < last {
+				return first, last, last
+			}
+		}
+	}
 	first, last, how := valueOf(text, value, how)
 	switch {
 	case how == bare && last < len(text) && (text[last] == '(' || text[last] == '['):
@@ -215,6 +233,9 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 	case how == quoted && first < last && bytes.IndexByte([]byte("+),;]} "), text[first]) >= 0:
 		return none, 0, to // the quote closes what the name stands in
 	}
+	if how == flag && count(text[first:last], lower) == last-first && !endsCommand(text, last) {
+		return none, 0, to // the words of a sentence
+	}
 	if !isSecret(text[first:last], kind, how, name) {
 		return none, 0, to
 	}
@@ -222,6 +243,79 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 		last = first + valueRun(text[first:], stops(how))
 	}
 	return first, last, max(to, last)
+}
+
+// blockScalar returns the lines of a value that YAML has below its name, which
+// begins at text[name], 0, 0 if text[i] begins none.
+func blockScalar(text []byte, name, i int) (first, last int) {
+	if text[i] != '|' && text[i] != '>' {
+		return 0, 0
+	}
+	i = blanks(text, run(text[:min(len(text), i+3)], i+1, blockSigns))
+	if i < len(text) && text[i] == '\r' {
+		i++
+	}
+	if i >= len(text) || text[i] != '\n' {
+		return 0, 0
+	}
+	begin := name
+	for begin > 0 && name-begin < maxName && text[begin-1] != '\n' {
+		begin--
+	}
+	outer := run(text, begin, blankSet) - begin
+	first = i + 1
+	first = run(text, first, blankSet)
+	for at := i + 1; at < len(text); {
+		body := run(text, at, blankSet)
+		end := len(text)
+		if n := bytes.IndexByte(text[body:], '\n'); n >= 0 {
+			end = body + n
+		}
+		if body < end && body-at <= outer {
+			break
+		}
+		if body < end {
+			last = end
+		}
+		at = end + 1
+	}
+	return first, last
+}
+
+var blockSigns = newSet("09", "+-")
+
+// holdsSecret reports whether a line or a word of several is a secret.
+func holdsSecret(text []byte, kind class, name []byte) bool {
+	for line := range bytes.SplitSeq(text[:min(len(text), maxAhead)], []byte("\n")) {
+		if line = bytes.TrimSpace(line); len(line) > 0 && isSecret(line, kind, element, name) {
+			return true
+		}
+	}
+	return false
+}
+
+// listed returns the elements of a list that begins at text[i], from the first
+// that is a secret to the last.
+func listed(text []byte, i int, kind class, name []byte) (first, last int) {
+	limit := min(len(text), i+maxAhead)
+	for i++; i < limit && text[i] != ']'; i++ {
+		if text[i] != '"' && text[i] != '\'' {
+			continue
+		}
+		begin := i + 1
+		escaped := text[i-1] == '\\'
+		end := closing(text[:limit], begin, escaped)
+		if isSecret(text[begin:end], kind, quoted, name) {
+			if first == 0 {
+				first = begin
+			}
+			last = end
+		}
+		if i = end; escaped {
+			i++
+		}
+	}
+	return first, last
 }
 
 // assigned returns where the value of a name text[from:to] begins, < 0 if
@@ -253,6 +347,14 @@ func assigned(text []byte, from, to int, name []byte) (int, writing) {
 	return phrase(text, signed, signed > to)
 }
 
+// endsCommand reports whether what follows a word at text[i] is what may follow
+// the value of an option, rather than the next word of a sentence.
+func endsCommand(text []byte, i int) bool {
+	i = closers(text, i)
+	next := blanks(text, i)
+	return next == len(text) || next > i && text[next] == '-' || bytes.IndexByte([]byte("\n\r|&;<>\\$#"), text[next]) >= 0
+}
+
 var equalSigns = newSet("==", "")
 
 // lineForm tells assignments of configuration from those of source code.
@@ -269,13 +371,16 @@ func lineForm(text []byte, from, closed, signed, after, value int, sign byte) wr
 		}
 		return alone
 	}
-	if startsLine && sign == ':' {
+	if startsLine && (sign == ':' || after == signed+1) {
 		line := text[value:min(len(text), value+maxValue)]
 		for _, end := range []string{"\n", `\n`, `\r`} {
 			line, _, _ = bytes.Cut(line, []byte(end))
 		}
 		if line = bytes.TrimRight(line, " \t\r"); !bytes.ContainsAny(line, " \t(){}[];,") {
-			return lined
+			if sign == ':' {
+				return lined
+			}
+			return ini
 		}
 	}
 	return bare
@@ -333,7 +438,7 @@ func valueOf(text []byte, i int, how writing) (int, int, writing) {
 	switch how {
 	case bare, phrased:
 		trim = ".,;:!?)]"
-	case alone, lined, env, flag:
+	case alone, lined, ini, env, flag:
 		trim = ",;:)]}"
 	case quoted, element:
 	}
@@ -385,7 +490,7 @@ func stops(how writing) *set {
 		return aloneStops
 	case bare:
 		return bareStops
-	case lined, quoted, phrased:
+	case lined, ini, quoted, phrased:
 	}
 	return lineStops
 }
@@ -413,16 +518,19 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 	code := bytes.ContainsAny(v, "(){}[]")
 	digits := count(v, digit)
 	switch kind {
-	case plainName:
+	case plainName, cookieHeader:
 		return false
 	case headerName:
 		from, _ := credentials(v, 0)
 		return from >= 0
 	case weakName:
-		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
+		if !isUpper(name) && (len(v) < 16 || !isRandom(v) && (count(v, hexDigit) < len(v) || len(v) != 32)) {
+			return false // a name of source code
+		}
+		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted || how == lined || how == ini) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
 	case passName:
 		// The working directory, and the verdict of a test.
-		if short := strings.ToLower(string(name)); (short == "pwd" || short == "pass") && (how == bare || how == lined || how == phrased) {
+		if short := strings.ToLower(string(name)); (short == "pwd" || short == "pass") && (how == bare || how == lined || how == ini || how == phrased) {
 			return false
 		}
 		switch how {
@@ -433,7 +541,11 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		case alone:
 			return !isPath(v) && !spaces && !isExpression(v, how) && (digits > 0 || !sayName(v, name))
 		case flag:
-			return !isPath(v) && !isExpression(v, how) && count(v, lower) < len(v)
+			return !isPath(v) && !isExpression(v, how) && (count(v, lower) < len(v) || endsSentence(v))
+		case ini:
+			// Source code assigns names like this; a name of one word is told by
+			// its sound only.
+			return isNoWord(v) && !code && !isPath(v) && !sayName(v, name) && !isDotted(v) || count(v, lower) == len(v) && len(v) >= 8 && endsSentence(v) && !sayName(v, name)
 		case lined:
 			return !isPath(v) && !spaces && !isExpression(v, how) && (digits > 0 || !sayName(v, name))
 		case phrased:
@@ -456,7 +568,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 			return (len(v) >= 16 || mixed(v)) && !sayName(v, name) && !bytes.ContainsAny(v, "-_. ")
 		case lined:
 			return !isExpression(v, how) && !isDotted(v) && digits > 0 && count(v, alnum) > digits && (!sayName(v, name) || len(v) >= 20)
-		case phrased, bare:
+		case phrased, bare, ini:
 			return !code && isNoWord(v) && mixed(v) && len(v) >= 8 && !sayName(v, name) && !isDotted(v)
 		}
 	}
@@ -646,6 +758,8 @@ func isVersion(v []byte) bool {
 	i := run(v, 0, digit)
 	return i > 0 && i < len(v) && v[i] == '.' && len(v) < 24 && i+1 < len(v) && digit[v[i+1]]
 }
+
+func logOf(n int) float64 { return math.Log2(float64(n)) }
 
 // entropy returns the bits per byte of a value by the counts of its bytes.
 func entropy(v []byte) float64 {

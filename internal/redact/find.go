@@ -138,26 +138,42 @@ func newMatcher(rules []rule) *matcher {
 
 // find returns what must be replaced in text, in order and apart from each
 // other.
-func (r *Redactor) find(text []byte) []span {
-	spans := r.findIn(text)
+func (r *Redactor) find(text []byte) []span { return r.findAt(text, 0) }
+
+// findAt is find for what was decoded depth times.
+func (r *Redactor) findAt(text []byte, depth int) []span {
+	spans := r.findIn(text, depth)
 	// What a reader does not see must not hide a secret. Both forms count: what
 	// is stripped may also be what sets a secret apart from its neighbours.
 	if plain, at := strip(text); at != nil {
-		for _, s := range r.findIn(plain) {
+		for _, s := range r.findIn(plain, depth) {
 			if s.to > s.from {
 				s.from, s.to = at.from(s.from), at.from(s.to-1)+1
 				spans = append(spans, s)
 			}
 		}
 	}
+	spans = append(spans, r.findAcross(text, depth)...)
 	return merge(spans)
 }
 
-func (r *Redactor) findIn(text []byte) []span {
+func (r *Redactor) findIn(text []byte, depth int) []span {
 	spans := findBinary(text)
 	if len(text) < minText {
 		return spans
 	}
+	spans = append(spans, r.findWords(text)...)
+	if len(text) >= minEncoded {
+		spans = append(spans, r.findEncoded(text, depth)...)
+		spans = append(spans, findEntropy(text)...)
+		spans = append(spans, findManifests(text)...)
+	}
+	return spans
+}
+
+// findWords calls the rules where their words stand.
+func (r *Redactor) findWords(text []byte) []span {
+	var spans []span
 	var resume [maxRules]int
 	m := r.matcher
 	state := uint16(0)
@@ -180,6 +196,75 @@ func (r *Redactor) findIn(text []byte) []span {
 		}
 	}
 	return spans
+}
+
+// joints are what stands between the parts of a text that is written in pieces:
+// in source code and at the ends of lines that go on.
+var joints = [][]byte{
+	[]byte(`" + "`), []byte(`' + '`), []byte(`"+"`), []byte(`'+'`), []byte(`" . "`), []byte(`' . '`), []byte("\\\n"),
+	[]byte("\" +\n"), []byte("' +\n"), []byte("\"\n"), []byte("'\n"),
+}
+
+// findAcross returns secrets that are written in pieces.
+func (r *Redactor) findAcross(text []byte, depth int) []span {
+	if len(text) < minText || bytes.IndexByte(text, '"') < 0 && bytes.IndexByte(text, '\'') < 0 && bytes.IndexByte(text, '\\') < 0 {
+		return nil
+	}
+	plain := make([]byte, 0, 64)
+	at := offsets{{0, 0}}
+	from := 0
+	for i := 0; i < len(text); i++ {
+		if c := text[i]; c != '"' && c != '\'' && c != '\\' {
+			continue
+		}
+		size := joint(text[i:])
+		if size == 0 {
+			continue
+		}
+		plain = append(plain, text[from:i]...)
+		from = i + size
+		if last := &at[len(at)-1]; last.plain == len(plain) {
+			last.text = from
+		} else {
+			at = append(at, struct{ plain, text int }{len(plain), from})
+		}
+		i = from - 1
+	}
+	if len(at) == 1 {
+		return nil
+	}
+	plain = append(plain, text[from:]...)
+	var spans []span
+	for _, s := range r.findWords(plain) {
+		if s.rule == assignmentRule || s.rule == privateRule || !at.within(s.from, s.to) {
+			continue // names and values of neighbours make no pair
+		}
+		s.from, s.to = at.from(s.from), at.from(s.to-1)+1
+		spans = append(spans, s)
+	}
+	return spans
+}
+
+// joint returns the length of the joint at the start of text, with the
+// indentation and the quote that begin the next line, 0 if there is none.
+func joint(text []byte) int {
+	for _, j := range joints {
+		if !bytes.HasPrefix(text, j) {
+			continue
+		}
+		n := len(j)
+		if j[n-1] != '\n' {
+			return n
+		}
+		n = blanks(text, n)
+		if j[0] == '\\' {
+			return n
+		}
+		if n < len(text) && text[n] == j[0] {
+			return n + 1
+		}
+	}
+	return 0
 }
 
 // merge sorts spans and joins those that overlap, under the name of the first
@@ -218,6 +303,13 @@ func (o offsets) from(plain int) int {
 		i--
 	}
 	return o[i].text + plain - o[i].plain
+}
+
+// within reports whether something was taken out between two positions in the
+// stripped text.
+func (o offsets) within(from, to int) bool {
+	i, _ := slices.BinarySearchFunc(o, from+1, func(e struct{ plain, text int }, p int) int { return e.plain - p })
+	return i < len(o) && o[i].plain < to
 }
 
 // strip returns text without what a reader does not see: terminal sequences,

@@ -77,8 +77,8 @@ func TestLine(t *testing.T) {
 		"SecretByName": {
 			"a value is secret by its name",
 			`{"type":"assistant","input":{"dbPassword":"correct","pass\u0077ord":123456,"token":"abc","apiKey":"q1w2e3r4","tokens":["abcdef1234567"]}}`,
-			`{"type":"assistant","input":{"dbPassword":"correct","pass\u0077ord":"[redacted:assignment]","token":"abc","apiKey":"[redacted:assignment]","tokens":["abcdef1234567"]}}`,
-			redact.Findings{"assignment": 2},
+			`{"type":"assistant","input":{"dbPassword":"correct","pass\u0077ord":"[redacted:assignment]","token":"abc","apiKey":"[redacted:assignment]","tokens":["[redacted:assignment]"]}}`,
+			redact.Findings{"assignment": 3},
 		},
 		"HeaderByName": {
 			"the scheme stays",

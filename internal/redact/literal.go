@@ -17,6 +17,9 @@ const unstableRule = "unstable"
 type context struct {
 	class class
 	name  []byte // of its member, for values whose class says secret
+	// plural says that the name speaks of several: only of a list it says
+	// anything.
+	plural bool
 }
 
 // findValue returns what must be replaced in a text that stands at a place.
@@ -28,6 +31,11 @@ func (r *Redactor) findValue(text []byte, ctx context) []span {
 	from, to := 0, len(text)
 	if ctx.class == headerName {
 		if from, to = credentials(text, 0); from < 0 {
+			return spans
+		}
+	} else if ctx.class == cookieHeader {
+		var secret bool
+		if from, to, secret = cookies(text, 0, len(ctx.name) > len("cookie")); !secret {
 			return spans
 		}
 	} else if !isSecret(text, ctx.class, quoted, ctx.name) {

@@ -51,17 +51,24 @@ func isCopy(name []byte, at place) bool {
 
 // value rewrites the value that begins at in[i] and returns where it ends.
 func (w *rewriter) value(i int, ctx context, at place) int {
+	if ctx.plural {
+		if w.in[i] != '[' {
+			ctx = context{}
+		}
+		ctx.plural = false
+	}
 	switch w.in[i] {
 	case '"':
 		v := jsonline.Next(w.in, i)
 		w.string(v, ctx)
 		return v.End
 	case '{':
-		return w.object(i, at)
+		return w.object(i, at, ctx)
 	case '[':
+		// What a name says of a list, it says of its elements.
 		i = jsonline.SkipSpace(w.in, i+1)
 		for w.in[i] != ']' {
-			i = w.comma(w.value(i, context{}, elsewhere))
+			i = w.comma(w.value(i, ctx, elsewhere))
 		}
 		return i + 1
 	}
@@ -98,7 +105,8 @@ func (w *rewriter) string(v jsonline.Value, ctx context) (inside []byte, changed
 }
 
 // object rewrites the object that begins at in[open] and returns where it ends.
-func (w *rewriter) object(open int, at place) int {
+// ctx is what its own name says.
+func (w *rewriter) object(open int, at place, ctx context) int {
 	var (
 		payload payload
 		kept    bool       // some member is kept
@@ -136,12 +144,19 @@ func (w *rewriter) object(open int, at place) int {
 		if w.in[from] == '"' && isPayloadName(name) {
 			end = w.payload(open, from, at, &payload)
 		} else {
-			end = w.value(from, contextOf(name), placeOf(name, at))
+			below := contextOf(name)
+			if below.class == plainName && ctx.class != plainName && valueNames[string(name)] {
+				below = ctx
+			}
+			end = w.value(from, below, placeOf(name, at))
 		}
 		i = w.comma(end)
 	}
 	return i + 1
 }
+
+// valueNames are names that leave it to the object's own name what stands there.
+var valueNames = newWords("value val values data stringData raw plain current default text content secret")
 
 func placeOf(name []byte, at place) place {
 	switch {
@@ -159,7 +174,15 @@ func contextOf(name []byte) context {
 	}
 	c := classify(name)
 	if c == plainName {
-		return context{}
+		// The plural of a name that says secret, whose value is a list.
+		n := len(name) - 1
+		if n < 4 || name[n] != 's' {
+			return context{}
+		}
+		if c = classify(name[:n]); c == plainName {
+			return context{}
+		}
+		return context{class: c, name: name[:n], plural: true}
 	}
 	return context{class: c, name: name}
 }

@@ -121,11 +121,13 @@ const (
 	maxPassword = 128
 )
 
+const privateRule = "private"
+
 // builtin returns the rules. Their order decides nothing; names go into
 // placeholders and findings and must not change their meaning.
 func builtin() []rule {
 	rules := []rule{
-		{"private", []string{"<private"}, matchPrivate},
+		{privateRule, []string{"<private"}, matchPrivate},
 		{"private-key", []string{"-----begin ", "-----end "}, matchPEM},
 		{"jwt", []string{"eyj"}, matchJWT},
 		{"uri-password", []string{"://"}, matchURI},
@@ -136,6 +138,8 @@ func builtin() []rule {
 		{"signed-url", []string{"x-amz-signature=", "x-goog-signature=", "?sig=", "&sig=", "x-amz-security-token="}, matchSignature},
 		{"aws-access-key", []string{"akia", "asia", "abia", "acca"}, matchAWS},
 		{"slack-webhook", []string{"hooks.slack.com/"}, matchSlackWebhook},
+		{"cookie", []string{"cookie"}, matchCookie},
+		{"option-password", []string{"sshpass -p", "mysql", "mariadb", "redis-cli"}, matchOption},
 		{assignmentRule, assignmentWords, matchAssignment},
 	}
 	add := func(name string, body *set, size int, bounded bool, more func([]byte) bool, prefixes ...string) {
@@ -480,6 +484,110 @@ func matchUserFlag(text []byte, at, end int) (int, int, int) {
 		return none, 0, end
 	}
 	return colon + 1, to, to
+}
+
+// matchCookie takes the cookies of a header, or of an option of curl. Of one
+// that a server sets, the attributes stay.
+func matchCookie(text []byte, at, end int) (int, int, int) {
+	i := blanks(text, closers(text, end))
+	set := at >= 4 && bytes.EqualFold(text[at-4:at], []byte("set-"))
+	option := at >= 2 && string(text[at-2:at]) == "--"
+	switch {
+	case i == len(text):
+		return none, 0, end
+	case option && (text[i] == '=' || i > end):
+		if text[i] == '=' {
+			i++
+		}
+	case text[i] == ':' || text[i] == ',' && i > end:
+		i++
+	default:
+		return none, 0, end
+	}
+	from, to, secret := cookies(text, openers(text, blanks(text, i)), set)
+	if !secret {
+		return none, 0, max(end, to)
+	}
+	return from, to, max(end, to)
+}
+
+// cookies returns the bounds of the cookies that begin at text[i], the value
+// of the first if a server sets them, and whether one is a secret.
+func cookies(text []byte, i int, set bool) (from, to int, secret bool) {
+	from, to = i, i
+	for to < len(text) && to-from < 1<<14 {
+		name := run(text, to, cookieName)
+		if name == to || name == len(text) || text[name] != '=' {
+			break
+		}
+		value := run(text, name+1, cookieValue)
+		v := text[min(name+1, value):value]
+		named := classify(text[to:name]) != plainName || isSession(text[to:name])
+		secret = secret || len(v) >= 6 && !isReference(v) && !isCommon(v) && (named || len(v) >= 12 && mixed(v) && entropy(v) >= 2.5)
+		to = value
+		if set {
+			from = name + 1
+			break
+		}
+		if value+1 >= len(text) || text[value] != ';' {
+			break
+		}
+		to = blanks(text, value+1)
+	}
+	if to > from && text[to-1] == ' ' {
+		to--
+	}
+	return from, to, secret
+}
+
+var (
+	cookieName  = newSet("09azAZ", "_-.~!#$%&*+^|")
+	cookieValue = newSet("09azAZ", "_-.~!#$%&*+^|/:=@?()[]{}")
+)
+
+// isSession reports whether a cookie's name says that it lets its bearer in.
+func isSession(name []byte) bool {
+	name = bytes.ToLower(name)
+	for _, w := range []string{"sess", "sid", "auth", "csrf", "xsrf", "jwt", "remember", "login"} {
+		if bytes.Contains(name, []byte(w)) {
+			return true
+		}
+	}
+	return false
+}
+
+// matchOption takes the passwords that some programs get with short options.
+func matchOption(text []byte, at, end int) (int, int, int) {
+	if !bounds(text, at) {
+		return none, 0, end
+	}
+	var from int
+	switch string(bytes.ToLower(text[at:end])) {
+	case "sshpass -p":
+		from = openers(text, blanks(text, end))
+	default: // … -pPASSWORD, redis-cli … -a PASSWORD
+		sign, apart := " -p", false
+		if text[at]|0x20 == 'r' {
+			sign, apart = " -a ", true
+		}
+		line := text[end:min(len(text), end+maxValue)]
+		if i := bytes.IndexAny(line, "\n|;"); i >= 0 {
+			line = line[:i]
+		}
+		i := bytes.Index(line, []byte(sign))
+		if i < 0 {
+			return none, 0, end
+		}
+		from = openers(text, end+i+len(sign))
+		if !apart && from < len(text) && text[from] == ' ' {
+			return none, 0, end
+		}
+	}
+	to := from + valueRun(text[from:min(len(text), from+maxValue)], aloneStops)
+	if v := text[from:to]; len(v) < 4 || isReference(v) || isCommon(v) || v[0] == '-' || isDigits(string(v)) && len(v) < 6 || bytes.ContainsAny(v, "(){}[],") {
+		return none, 0, end
+	}
+	return from, to, to
 }
 
 // blanks returns the position after blanks, at most 32, that begin at text[i].
