@@ -3,6 +3,7 @@ package transcript
 import (
 	"bytes"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/undersong-dev/undersong/internal/redact/jsonline"
 )
@@ -63,20 +64,21 @@ func (r Record) Entries(kind StreamKind, sessionID string) []Entry {
 	var (
 		text    string
 		speaker Speaker
+		space   [8]block
 	)
 	switch r.Type {
 	case "user":
 		if kind == AgentStream || !r.fromPerson() {
 			return nil
 		}
-		speaker, text = User, r.userText(r.read().content)
+		speaker, text = User, r.userText(r.read(space[:]).blocks)
 	case "attachment":
 		if kind == AgentStream || r.Subtype != "queued_command" || !r.fromPerson() {
 			return nil
 		}
-		speaker, text = User, r.queuedText()
+		speaker, text = User, r.queuedText(space[:])
 	case "assistant":
-		speaker, text = Assistant, r.assistantText()
+		speaker, text = Assistant, r.assistantText(r.read(space[:]))
 	}
 	if text == "" {
 		return nil
@@ -92,24 +94,17 @@ func (r Record) belongs(kind StreamKind, sessionID string) bool {
 	return !foreign && (!r.Sidechain || kind == AgentStream)
 }
 
-// message is what is needed of the message of a record.
-type message struct{ id, model, content, usage jsonline.Value }
-
-// read finds it in one pass: messages are the greater part of a transcript.
-func (r Record) read() (m message) {
-	jsonline.Each(r.raw, r.message, func(key, value jsonline.Value) {
-		switch {
-		case jsonline.Is(r.raw, key, "content"):
-			m.content = value
-		case jsonline.Is(r.raw, key, "model"):
-			m.model = value
-		case jsonline.Is(r.raw, key, "id"):
-			m.id = value
-		case jsonline.Is(r.raw, key, "usage"):
-			m.usage = value
-		}
-	})
-	return m
+// text returns what a string says. Unlike jsonline.Text it does not copy one twice
+// only because its reader did not look for escapes.
+func (r Record) text(v jsonline.Value) string {
+	if v.Kind != jsonline.String {
+		return ""
+	}
+	in := r.raw[v.Start+1 : v.End-1]
+	if bytes.IndexByte(in, '\\') < 0 && utf8.Valid(in) {
+		return string(in)
+	}
+	return string(jsonline.AppendText(make([]byte, 0, len(in)), r.raw, v))
 }
 
 // synthetic reports whether the program wrote an assistant record itself, as
@@ -132,34 +127,24 @@ func (r Record) fromPerson() bool {
 
 // userText returns a person's words in the content of a message, "" if it has
 // none.
-func (r Record) userText(content jsonline.Value) string {
+func (r Record) userText(blocks []block) string {
 	var (
 		words  words
 		result bool
 	)
-	block := func(v jsonline.Value) {
-		switch v.Kind {
-		case jsonline.String:
-			words.add(withoutReminders(jsonline.Text(r.raw, v)))
-		case jsonline.Object:
-			b := r.block(v)
-			switch b.kind {
-			case "text":
-				words.add(withoutReminders(jsonline.Text(r.raw, b.text)))
-			case "image":
-				words.placeholder(imagePlaceholder)
-			case "document":
-				words.placeholder(documentPlaceholder)
-			case "tool_result":
-				result = true
-			}
-		default: // nothing that anybody says
+	for _, b := range blocks {
+		switch b.kind {
+		case stringBlock, textBlock:
+			words.add(withoutReminders(r.text(b.text)))
+		case imageBlock:
+			words.placeholder(imagePlaceholder)
+		case documentBlock:
+			words.placeholder(documentPlaceholder)
+		case toolResultBlock:
+			result = true
+		default: // nothing that a person says
 		}
 	}
-	if content.Kind == jsonline.String {
-		block(content)
-	}
-	jsonline.Elements(r.raw, content, block)
 	if result && !words.said {
 		return "" // a picture beside a result is the tool's
 	}
@@ -171,7 +156,7 @@ func (r Record) userText(content jsonline.Value) string {
 }
 
 // queuedText returns the words of a prompt typed while the agent worked.
-func (r Record) queuedText() string {
+func (r Record) queuedText(space []block) string {
 	prompt := member(r.raw, r.attachment, "prompt")
 	mode := member(r.raw, r.attachment, "commandMode")
 	if mode.Kind == jsonline.String && !jsonline.Is(r.raw, mode, "prompt") {
@@ -184,54 +169,30 @@ func (r Record) queuedText() string {
 	if origin.Kind == jsonline.Object && !jsonline.Is(r.raw, member(r.raw, origin, "kind"), "human") {
 		return ""
 	}
-	return r.userText(prompt)
+	blocks := space[:0]
+	switch prompt.Kind {
+	case jsonline.String:
+		blocks = append(blocks, block{kind: stringBlock, text: prompt})
+	case jsonline.Array:
+		blocks, _ = walker{r.raw}.blocks(prompt.Start, blocks)
+	default: // in a shape of a later release
+	}
+	return r.userText(blocks)
 }
 
 // assistantText returns what the model said, "" if the record holds no text of
 // a model.
-func (r Record) assistantText() string {
-	m := r.read()
+func (r Record) assistantText(m message) string {
 	if r.synthetic(m) {
 		return ""
 	}
 	var words words
-	content := m.content
-	if content.Kind == jsonline.String {
-		words.add(jsonline.Text(r.raw, content))
+	for _, b := range m.blocks {
+		if b.kind == textBlock || m.bare {
+			words.add(r.text(b.text))
+		}
 	}
-	jsonline.Elements(r.raw, content, func(v jsonline.Value) {
-		if v.Kind != jsonline.Object {
-			return
-		}
-		if b := r.block(v); b.kind == "text" {
-			words.add(jsonline.Text(r.raw, b.text))
-		}
-	})
 	return words.String()
-}
-
-type block struct {
-	kind string // of the kinds that matter; else ""
-	text jsonline.Value
-}
-
-// block reads a content block. Of nothing else than text is the content looked
-// at: results are the greater part of a transcript.
-func (r Record) block(v jsonline.Value) (b block) {
-	jsonline.Each(r.raw, v, func(key, value jsonline.Value) {
-		switch {
-		case jsonline.Is(r.raw, key, "type"):
-			b.kind = ""
-			for _, kind := range [...]string{"text", "tool_result", "image", "document"} {
-				if jsonline.Is(r.raw, value, kind) {
-					b.kind = kind
-				}
-			}
-		case jsonline.Is(r.raw, key, "text"):
-			b.text = value
-		}
-	})
-	return b
 }
 
 // words joins the blocks of a message.

@@ -75,7 +75,7 @@ func Parse(raw []byte) (Record, error) {
 	var (
 		fields    [16]field
 		n         int
-		stamp     jsonline.Value
+		stamp     string
 		origin    jsonline.Value
 		forked    jsonline.Value
 		subtype   jsonline.Value
@@ -125,7 +125,7 @@ func Parse(raw []byte) (Record, error) {
 		case "rowSource":
 			keep(&r.rowSource, v)
 		case "timestamp":
-			stamp = v
+			keep(&stamp, v)
 		case "isSidechain":
 			r.Sidechain = v.Kind == jsonline.True
 		case "isMeta":
@@ -165,25 +165,25 @@ func Parse(raw []byte) (Record, error) {
 		subtype = member(b, r.attachment, "type")
 	}
 	keep(&r.Subtype, subtype)
-	r.texts(fields[:n])
+	texts(b, fields[:n])
 	if hasOrigin && r.Origin == "" {
 		r.Origin = "unknown" // said, in a shape of a later release
 	}
-	if stamp.Kind == jsonline.String {
+	if stamp != "" {
 		// A stamp that is not one is as good as none.
-		r.Timestamp, _ = time.Parse(time.RFC3339Nano, jsonline.Text(b, stamp))
+		r.Timestamp, _ = time.Parse(time.RFC3339Nano, stamp)
 	}
 	return r, nil
 }
 
 // texts fills the fields with substrings of one string: a record has a dozen of
 // them, and reading is bound by allocations otherwise.
-func (r *Record) texts(fields []field) {
+func texts(b []byte, fields []field) {
 	var short [512]byte
 	all := short[:0]
 	var ends [16]int
 	for i, f := range fields {
-		all = jsonline.AppendText(all, r.raw, f.value)
+		all = jsonline.AppendText(all, b, f.value)
 		ends[i] = len(all)
 	}
 	text, from := string(all), 0

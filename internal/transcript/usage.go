@@ -21,7 +21,7 @@ func (u *Usage) Fold(r Record, kind StreamKind, sessionID string) {
 	if r.Type != "assistant" || !r.belongs(kind, sessionID) {
 		return
 	}
-	m := r.read()
+	m := r.read(nil)
 	id := jsonline.Text(r.raw, m.id)
 	if id == "" || r.synthetic(m) {
 		return
