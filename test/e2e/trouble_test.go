@@ -132,7 +132,7 @@ func TestADeletedSessionStaysDeleted(t *testing.T) {
 	w.must(err)
 	w.must(ada.Delete(t.Context(), &sessions[0]))
 	w.turn(s, "Said after it was deleted.", "Nobody hears it.")
-	w.status(w.desk, "deleted")
+	w.status(w.desk, "Deleted")
 	list := &v1alpha1.SessionList{}
 	w.must(parts.Admin.List(t.Context(), list, client.InNamespace(w.team.Namespace)))
 	if len(list.Items) != 0 {
@@ -230,13 +230,16 @@ func TestKubectlTellsTheStory(t *testing.T) {
 	w.must(s.Title("A greeting"))
 	w.must(s.End(t.Context()))
 	w.processed()
-	out, err := exec.CommandContext(t.Context(), kubectl(t), "--kubeconfig", w.desk.Kubeconfig(), "get", "ses,wks,tmem,mblk").CombinedOutput()
-	if err != nil {
-		t.Fatalf("%v: %s", err, out)
-	}
-	for _, want := range []string{"OWNER", "PROJECT", "TITLE", "STATE", "UPLOADED", "PROCESSED", "READY", "A greeting", "Ended", "lantern", "ada"} {
-		if !strings.Contains(string(out), want) {
-			t.Errorf("kubectl get does not show %q:\n%s", want, out)
+	w.must(stack.Eventually(t.Context(), within, func() error {
+		out, err := exec.CommandContext(t.Context(), kubectl(t), "--kubeconfig", w.desk.Kubeconfig(), "get", "ses,wks,tmem,mblk").CombinedOutput()
+		if err != nil {
+			return fmt.Errorf("%w: %s", err, out)
 		}
-	}
+		for _, want := range []string{"OWNER", "PROJECT", "TITLE", "STATE", "UPLOADED", "PROCESSED", "READY", "A greeting", "Ended", "lantern", "ada"} {
+			if !strings.Contains(string(out), want) {
+				return fmt.Errorf("kubectl get does not show %q:\n%s", want, out)
+			}
+		}
+		return nil
+	}))
 }
