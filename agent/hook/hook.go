@@ -176,7 +176,8 @@ type specific struct {
 func (h call) whispers() ([]byte, error) {
 	// Before a tool call, a line for the person alone would be noise: it waits
 	// for the next prompt.
-	limit := whisper.Limit{TextOnly: h.event == PreToolUse}
+	policy := note.LoadPolicy(h.home)
+	limit := whisper.Limit{Chars: policy.MaxCharacters, TextOnly: h.event == PreToolUse, NoticesOnly: !policy.Recall}
 	text, notices, claimed, err := whisper.Claim(h.home, h.session, h.at, limit)
 	if err != nil || len(claimed) == 0 {
 		return nil, err

@@ -417,3 +417,48 @@ func TestSweep(t *testing.T) {
 		}
 	}
 }
+
+func TestTheTeamsPolicyIsKept(t *testing.T) {
+	long := strings.Repeat("The tables are stored in GMT. ", 40)
+	for name, c := range map[string]struct {
+		reason, policy string
+		text, notice   bool
+		most           int
+	}{
+		"none":         {"what waits was put there under a known policy", "", true, true, 4000},
+		"broken":       {"a broken file is as good as none", "{", true, true, 4000},
+		"other format": {"a file of another version is not understood", `{"version":9,"recall":false}`, true, true, 4000},
+		"recall":       {"the team's limit holds", `{"version":1,"recall":true,"maxCharacters":300}`, true, true, 300},
+		"no recall":    {"nothing of the memory is shown, the line about recording is", `{"version":1,"recall":false,"maxCharacters":300}`, false, true, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := configure(t, nil)
+			put(t, home, "w1", long, "")
+			put(t, home, "n1", "", "this session is recorded")
+			if c.policy != "" {
+				if err := os.WriteFile(filepath.Join(home, note.PolicyFile), []byte(c.policy), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			var out struct {
+				SystemMessage      string
+				HookSpecificOutput struct{ AdditionalContext string }
+			}
+			if err := json.Unmarshal([]byte(run(event(hook.UserPromptSubmit, "prompt_id", "p1"))), &out); err != nil {
+				t.Fatal(err)
+			}
+			text := out.HookSpecificOutput.AdditionalContext
+			if (text != "") != c.text || len(text) > c.most || strings.Contains(out.SystemMessage, "recorded") != c.notice {
+				t.Errorf("%s: %d characters of text, notice %q", c.reason, len(text), out.SystemMessage)
+			}
+			if !c.text {
+				if err := os.Remove(filepath.Join(home, note.PolicyFile)); err != nil {
+					t.Fatal(err)
+				}
+				if again := run(event(hook.UserPromptSubmit, "prompt_id", "p2")); !strings.Contains(again, "GMT") {
+					t.Errorf("what was held back is lost: %q", again)
+				}
+			}
+		})
+	}
+}

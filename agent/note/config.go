@@ -54,8 +54,8 @@ type Config struct {
 	// Memory is the name of the TeamMemory.
 	Memory string `json:"memory"`
 
-	// StoreHost is the only host, with its port if it has one, to which
-	// segments are uploaded.
+	// StoreHost is the only place to which segments are uploaded: scheme, host
+	// and, if it has one, port.
 	StoreHost string `json:"storeHost"`
 
 	// Owner is the user's name as the API server knows it.

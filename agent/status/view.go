@@ -11,11 +11,12 @@ import (
 	"sync"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
 const (
-	viewFile = "memory.json"
+	viewFile = note.PolicyFile
 	maxView  = 1 << 20
 
 	// defaultCharacters is what TeamMemory.spec.recall.maxCharacters means when

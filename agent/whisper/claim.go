@@ -31,6 +31,10 @@ type Limit struct {
 
 	// TextOnly leaves those waiting that have a notice and no text.
 	TextOnly bool
+
+	// NoticesOnly leaves those waiting that have a text: the team shows
+	// nothing of its memory now.
+	NoticesOnly bool
 }
 
 // Claim takes what waits for a session, newest first, as far as it fits, and
@@ -110,7 +114,7 @@ func candidates(dir, session string, now time.Time, limit Limit) ([]candidate, e
 			_ = os.Remove(path) // the status that it came from can bring it again
 		case w.expired(now):
 			take(dir, name, done, now)
-		case limit.TextOnly && w.Text == "":
+		case limit.TextOnly && w.Text == "", limit.NoticesOnly && w.Text != "":
 		default:
 			out = append(out, candidate{Whisper: w, name: name})
 		}

@@ -49,7 +49,7 @@ type MemoryBlockStatus struct {
 	// +kubebuilder:validation:MaxItems=16
 	Conditions []metav1.Condition `json:"conditions,omitempty"`
 
-	// value is the text, redacted and cut to 16 KiB.
+	// value is the text, redacted and cut to 16384 characters.
 	// +optional
 	// +kubebuilder:validation:MaxLength=16384
 	Value string `json:"value,omitempty"`

@@ -561,7 +561,7 @@ type SessionStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Lines int64 `json:"lines,omitempty"`
 
-	// lag is spec.lines minus lines.
+	// lag is spec.lines minus lines and lostLines: what still waits.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Lag int64 `json:"lag,omitempty"`

@@ -155,9 +155,9 @@ type Store struct {
 	Prefix string `json:"prefix,omitempty"`
 
 	// credentialsSecretRef names a Secret with the keys accessKeyID and
-	// secretAccessKey. Omitted means the controller's own environment.
-	// +optional
-	CredentialsSecretRef *LocalRef `json:"credentialsSecretRef,omitempty"`
+	// secretAccessKey.
+	// +required
+	CredentialsSecretRef LocalRef `json:"credentialsSecretRef"`
 }
 
 // CaptureProjects says which projects may be heard.
@@ -293,8 +293,8 @@ type TeamMemoryStatus struct {
 	// +kubebuilder:validation:MaxItems=256
 	Agents []ProjectAgent `json:"agents,omitempty"`
 
-	// sessions is the number of Sessions of this memory, renewed at most once
-	// a minute.
+	// sessions is the number of Sessions of this memory. While all is well it
+	// is renewed once a minute.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	Sessions int64 `json:"sessions,omitempty"`

@@ -92,7 +92,8 @@ type Grant struct {
 	// +kubebuilder:validation:Minimum=1
 	ToSlot int64 `json:"toSlot"`
 
-	// expiresAt is when the URLs stop working, by the store's clock.
+	// expiresAt is when the URLs stop working, by the controller's clock. The
+	// store decides by its own: a workstation learns of it from a refusal.
 	// +required
 	ExpiresAt metav1.Time `json:"expiresAt"`
 }
@@ -116,7 +117,9 @@ type WorkstationStatus struct {
 	Grant *Grant `json:"grant,omitempty"`
 }
 
-// Workstation is one state directory of one user. Deleting it ends its grants.
+// Workstation is one state directory of one user. Deleting it ends its grants:
+// URLs that are signed already take objects for at most an hour, into an inbox
+// that nobody reads any more.
 // +kubebuilder:object:root=true
 // +kubebuilder:subresource:status
 // +kubebuilder:resource:shortName=wks,categories=undersong

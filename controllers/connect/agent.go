@@ -4,6 +4,7 @@ import (
 	"context"
 	"strings"
 	"sync"
+	"time"
 
 	"k8s.io/apimachinery/pkg/types"
 
@@ -136,6 +137,9 @@ func findAgent(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, proj
 	return agent, err
 }
 
+// unsafeAgain is how often an agent that may do too much is looked at again.
+const unsafeAgain = 5 * time.Minute
+
 // safe refuses an agent with tools other than those that edit its memory: what
 // it reads comes from web pages and repositories, and a tool that reads files
 // or sends requests would do what they say.
@@ -144,7 +148,8 @@ func safe(a letta.Agent) error {
 		if tool == "memory" || strings.HasPrefix(tool, "memory_") || strings.HasPrefix(tool, "core_memory_") {
 			continue
 		}
-		return outcome.Stallf(v1alpha1.AgentUnsafeReason, "the agent %s may use tools other than memory; take them from it at Letta, or let spec.agent.template make one", a.ID)
+		// No Stall: nothing tells us when the tools are taken away.
+		return outcome.RetryAfterf(v1alpha1.AgentUnsafeReason, unsafeAgain, "the agent %s may use tools other than memory; take them from it at Letta, or let spec.agent.template make one", a.ID)
 	}
 	return nil
 }

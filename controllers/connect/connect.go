@@ -83,7 +83,7 @@ func New(secrets client.Reader, transport http.RoundTripper, c clock.PassiveCloc
 // Store opens the memory's object store.
 func (o *Opener) Store(ctx context.Context, m *v1alpha1.TeamMemory) (*store.Bucket, error) {
 	spec := m.Spec.Store
-	return open(ctx, o, o.stores, m, spec.CredentialsSecretRef, []string{spec.Endpoint, spec.PublicEndpoint}, []string{accessKeyIDKey, secretAccessKeyKey},
+	return open(ctx, o, o.stores, m, &spec.CredentialsSecretRef, []string{spec.Endpoint, spec.PublicEndpoint}, []string{accessKeyIDKey, secretAccessKeyKey},
 		func(secret map[string]string) (*store.Bucket, error) {
 			b, err := store.Open(store.Options{
 				Endpoint: spec.Endpoint, PublicEndpoint: spec.PublicEndpoint, Region: spec.Region, Bucket: spec.Bucket, Prefix: spec.Prefix,
@@ -156,7 +156,7 @@ func (o *Opener) secret(ctx context.Context, namespace string, ref *v1alpha1.Loc
 	case apierrors.IsNotFound(err):
 		return nil, "", outcome.RetryAfterf(v1alpha1.DependencyNotReadyReason, waitForSecret, "create the Secret %s with the keys %s", name, strings.Join(keys, ", "))
 	case apierrors.IsForbidden(err):
-		return nil, "", outcome.RetryAfterf(v1alpha1.DependencyNotReadyReason, waitForSecret, "let the controller read the Secret %s: bind the ClusterRole undersong-secrets to it in this namespace", name)
+		return nil, "", outcome.RetryAfterf(v1alpha1.DependencyNotReadyReason, waitForSecret, "let the controller read the Secret %s: name it in the Role undersong-controller-secrets of this namespace, as config/samples does", name)
 	case err != nil:
 		return nil, "", fmt.Errorf("read the Secret %s: %w", name, err)
 	}

@@ -192,8 +192,14 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 			UpdateFunc: func(e event.UpdateEvent) bool { return revision(e.ObjectOld) != revision(e.ObjectNew) },
 		})).
+		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.blocksOfMemory), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 2, ReconciliationTimeout: time.Minute, RateLimiter: status.Backoff()}).
 		Complete(r)
+}
+
+// blocksOfMemory maps a TeamMemory to its blocks.
+func (r *Reconciler) blocksOfMemory(ctx context.Context, o client.Object) []reconcile.Request {
+	return r.list(ctx, o.GetNamespace(), func(b *v1alpha1.MemoryBlock) bool { return b.Spec.MemoryRef.Name == o.GetName() })
 }
 
 // blocksOf maps a Session to the blocks of its memory and project.
@@ -202,16 +208,22 @@ func (r *Reconciler) blocksOf(ctx context.Context, o client.Object) []reconcile.
 	if !ok {
 		return nil
 	}
+	return r.list(ctx, s.Namespace, func(b *v1alpha1.MemoryBlock) bool {
+		return b.Spec.MemoryRef == s.Spec.MemoryRef && (b.Spec.Project == "" || b.Spec.Project == s.Spec.Project.Remote)
+	})
+}
+
+// list names the blocks of a namespace that fit.
+func (r *Reconciler) list(ctx context.Context, namespace string, fits func(*v1alpha1.MemoryBlock) bool) []reconcile.Request {
 	var list v1alpha1.MemoryBlockList
-	if err := r.Client.List(ctx, &list, client.InNamespace(s.Namespace)); err != nil {
-		ctrl.LoggerFrom(ctx).Error(err, "Listing MemoryBlocks of a changed Session")
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing MemoryBlocks of a changed object")
 		return nil
 	}
 	var requests []reconcile.Request
 	for i := range list.Items {
-		b := &list.Items[i]
-		if b.Spec.MemoryRef == s.Spec.MemoryRef && (b.Spec.Project == "" || b.Spec.Project == s.Spec.Project.Remote) {
-			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(b)})
+		if fits(&list.Items[i]) {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(&list.Items[i])})
 		}
 	}
 	return requests

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -137,6 +138,9 @@ func (r *Reconciler) conversation(ctx context.Context, s *scope, c letta.Client)
 	st := s.ses.Status.SyncState
 	project := connect.Project(s.mem, s.ses.Spec.Project.Remote)
 	agent, err := r.Agents.Ensure(ctx, c, s.mem, project)
+	if errors.Is(err, letta.ErrNotFound) && s.mem.Spec.Agent.ID != "" {
+		return outcome.RetryAfterf(v1alpha1.AgentNotFoundReason, waitForSegment, "Letta has no agent %s; correct spec.agent.id of TeamMemory %s", s.mem.Spec.Agent.ID, s.mem.Name)
+	}
 	if err != nil {
 		return r.lettaError(s, err)
 	}

@@ -187,10 +187,9 @@ func stopReason(t letta.Turn) string {
 // that Letta no longer has, so that the next reconcile makes a new one.
 func (r *Reconciler) lettaError(s *scope, err error) error {
 	if errors.Is(err, letta.ErrNotFound) {
+		// Where spec names the agent, the next reconcile asks for it and says
+		// so if it is not there.
 		r.Agents.Forget(s.mem, connect.Project(s.mem, s.ses.Spec.Project.Remote))
-		if s.mem.Spec.Agent.ID != "" {
-			return outcome.RetryAfterf(v1alpha1.AgentNotFoundReason, waitForSegment, "Letta has no agent %s; correct spec.agent.id of TeamMemory %s", s.mem.Spec.Agent.ID, s.mem.Name)
-		}
 		st := s.ses.Status.SyncState
 		st.AgentID, st.ConversationID = "", ""
 		if d := st.Delivery; d != nil && d.Phase != v1alpha1.DeliveryPublished {

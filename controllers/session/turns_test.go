@@ -13,6 +13,8 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/letta/api"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 )
 
@@ -145,12 +147,7 @@ func TestTheAgentBehindOurBackIsMadeAnew(t *testing.T) {
 	w := newWorld(t, nil)
 	w.story()
 	old := w.settleDown().Status.SyncState
-	req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, w.lettaURL+"/v1/agents/"+old.AgentID, nil)
-	w.must(err)
-	req.Header.Set("Authorization", "Bearer key")
-	res, err := http.DefaultClient.Do(req)
-	w.must(err)
-	w.must(res.Body.Close())
+	w.delete("/v1/agents/" + old.AgentID)
 	a := w.writer("ws-a")
 	a.segment(userLine("u9", "After the agent went."))
 	a.apply()
@@ -200,4 +197,53 @@ func TestNoSuchMemory(t *testing.T) {
 		return // still there
 	}
 	t.Error("the inbox was emptied without a memory")
+}
+
+func TestAConversationThatIsGoneIsMadeAnewForANamedAgent(t *testing.T) {
+	w := newWorld(t, nil)
+	c, err := api.New(api.Options{BaseURL: w.lettaURL, Key: "key"})
+	w.must(err)
+	agent, err := c.CreateAgent(t.Context(), letta.AgentSpec{Name: "named", Model: "m"})
+	w.must(err)
+	mem := &v1alpha1.TeamMemory{}
+	key := w.key
+	key.Name = "team"
+	w.must(w.admin.Get(t.Context(), key, mem))
+	mem.Spec.Agent = v1alpha1.AgentSource{ID: agent.ID}
+	w.must(w.admin.Update(t.Context(), mem))
+	w.story()
+	old := w.settleDown().Status.SyncState
+	if old.AgentID != agent.ID {
+		t.Fatalf("agent %s, want the named %s", old.AgentID, agent.ID)
+	}
+	w.delete("/v1/conversations/" + old.ConversationID)
+	a := w.writer("ws-a")
+	a.segment(userLine("u9", "After the conversation went."))
+	a.apply()
+	if s := w.settleDown(); s.Status.SyncState.ConversationID == old.ConversationID {
+		t.Error("the session still names a conversation that is gone")
+	}
+	w.once("After the conversation went.")
+
+	w.delete("/v1/agents/" + agent.ID)
+	w.restart()
+	a.segment(userLine("u10", "After the agent went."))
+	a.apply()
+	for range 6 {
+		_, _ = w.reconcile() // says so
+	}
+	if got := condition(w.get(), v1alpha1.DeliveredCondition); got.Reason != v1alpha1.AgentNotFoundReason || !strings.Contains(got.Message, agent.ID) {
+		t.Errorf("Delivered is %s %s: %s", got.Status, got.Reason, got.Message)
+	}
+}
+
+// delete deletes something behind the controller's back.
+func (w *world) delete(path string) {
+	w.t.Helper()
+	req, err := http.NewRequestWithContext(w.t.Context(), http.MethodDelete, w.lettaURL+path, nil)
+	w.must(err)
+	req.Header.Set("Authorization", "Bearer key")
+	res, err := http.DefaultClient.Do(req)
+	w.must(err)
+	w.must(res.Body.Close())
 }

@@ -137,7 +137,7 @@ func newWorld(t *testing.T, counter *fault.Counter) *world {
 		Spec: v1alpha1.TeamMemorySpec{
 			Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: w.lettaURL, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.LettaSecret}},
 			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team", Model: "rules/stand-in"}},
-			Store:   v1alpha1.Store{Endpoint: s3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: w.namespace, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.StoreSecret}},
+			Store:   v1alpha1.Store{Endpoint: s3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: w.namespace, CredentialsSecretRef: v1alpha1.LocalRef{Name: kube.StoreSecret}},
 			Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: []string{"**"}}},
 		},
 	}))

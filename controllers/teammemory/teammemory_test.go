@@ -81,7 +81,7 @@ func newWorld(t *testing.T, change func(*v1alpha1.TeamMemory, *corev1.Secret, *c
 		Spec: v1alpha1.TeamMemorySpec{
 			Letta: v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: url, CredentialsSecretRef: &v1alpha1.LocalRef{Name: "letta"}},
 			Agent: v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team", Model: "m"}},
-			Store: v1alpha1.Store{Endpoint: s3.Endpoint, Bucket: bucket, CredentialsSecretRef: &v1alpha1.LocalRef{Name: "store"}},
+			Store: v1alpha1.Store{Endpoint: s3.Endpoint, Bucket: bucket, CredentialsSecretRef: v1alpha1.LocalRef{Name: "store"}},
 		},
 	}
 	if change != nil {

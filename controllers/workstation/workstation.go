@@ -24,7 +24,9 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
+	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/controllers/connect"
@@ -166,6 +168,24 @@ func (r *Reconciler) sign(ctx context.Context, mem *v1alpha1.TeamMemory, bucket 
 	}, nil
 }
 
+// waiting maps a TeamMemory to its Workstations with an open request.
+func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
+	var list v1alpha1.WorkstationList
+	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing Workstations of a changed TeamMemory")
+		return nil
+	}
+	var requests []reconcile.Request
+	for i := range list.Items {
+		ws := &list.Items[i]
+		open := ws.Status.Grant == nil || ws.Status.Grant.Request < ws.Spec.GrantRequest
+		if open && ws.Spec.MemoryRef.Name == o.GetName() {
+			requests = append(requests, reconcile.Request{NamespacedName: client.ObjectKeyFromObject(ws)})
+		}
+	}
+	return requests
+}
+
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	if r.Client == nil || r.Connect == nil || r.Recorder == nil || r.Clock == nil {
@@ -173,6 +193,8 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Workstation{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// Whoever waits for a grant because of the memory's spec sees its correction.
+		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, ReconciliationTimeout: time.Minute, RateLimiter: status.Backoff()}).
 		Complete(r)
 }

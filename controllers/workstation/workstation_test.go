@@ -95,7 +95,7 @@ func newWorld(t *testing.T) *world {
 		Spec: v1alpha1.TeamMemorySpec{
 			Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: "https://letta.example.com"},
 			Agent:   v1alpha1.AgentSource{ID: "agent-1"},
-			Store:   v1alpha1.Store{Endpoint: s3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: w.namespace, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.StoreSecret}},
+			Store:   v1alpha1.Store{Endpoint: s3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: w.namespace, CredentialsSecretRef: v1alpha1.LocalRef{Name: kube.StoreSecret}},
 			Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: []string{"**"}}},
 		},
 	}))

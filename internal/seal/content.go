@@ -72,7 +72,7 @@ func (i Identity) OpenGrant(sealed string) (Grant, error) {
 type WhisperText struct {
 	// ID names the whisper. Delivery is confirmed by it.
 	ID string `json:"id"`
-	// Session is the name of the Session, Project and Memory say where the
+	// Session is the coding agent's session id, Project and Memory say where the
 	// text comes from.
 	Session string `json:"session"`
 	Project string `json:"project"`

@@ -258,7 +258,7 @@ func (s *Stack) Team(ctx context.Context, o TeamOptions) (*Team, error) {
 		m.Spec = v1alpha1.TeamMemorySpec{
 			Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: s.LettaURL, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.LettaSecret}},
 			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team memory", Model: "rules/stand-in"}},
-			Store:   v1alpha1.Store{Endpoint: s.S3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: t.Bucket, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.StoreSecret}},
+			Store:   v1alpha1.Store{Endpoint: s.S3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: t.Bucket, CredentialsSecretRef: v1alpha1.LocalRef{Name: kube.StoreSecret}},
 			Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: o.Include}},
 		}
 		if o.Change != nil {

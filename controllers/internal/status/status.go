@@ -152,22 +152,19 @@ func abnormal(obj Object, present string, err error) {
 	obj.SetConditions(conditions)
 }
 
-// report emits one event when Ready's status or reason changed to something a
-// person would want to know: success and failure, not each step under way.
+// report emits one event when Ready turned False, or False for another reason,
+// and one when it is no longer False. Steps under way are no news.
 func (w Writer) report(before, obj Object) {
 	was := apimeta.FindStatusCondition(before.GetConditions(), v1alpha1.ReadyCondition)
 	is := apimeta.FindStatusCondition(obj.GetConditions(), v1alpha1.ReadyCondition)
 	if w.Recorder == nil || is == nil || (was != nil && was.Status == is.Status && was.Reason == is.Reason) {
 		return
 	}
-	switch is.Status {
-	case metav1.ConditionFalse:
+	switch {
+	case is.Status == metav1.ConditionFalse:
 		w.Recorder.Eventf(obj, nil, corev1.EventTypeWarning, is.Reason, "Reconcile", "%s", is.Message)
-	case metav1.ConditionTrue:
-		if was != nil && was.Status == metav1.ConditionFalse {
-			w.Recorder.Eventf(obj, nil, corev1.EventTypeNormal, is.Reason, "Reconcile", "recovered from %s", was.Reason)
-		}
-	case metav1.ConditionUnknown:
+	case was != nil && was.Status == metav1.ConditionFalse:
+		w.Recorder.Eventf(obj, nil, corev1.EventTypeNormal, is.Reason, "Reconcile", "recovered from %s", was.Reason)
 	}
 }
 

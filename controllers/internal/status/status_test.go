@@ -181,9 +181,10 @@ func TestEventsSayWhatChanged(t *testing.T) {
 		{nil, 0}, // a first success is no news
 		{outcome.Retryf(v1alpha1.StoreUnavailableReason, "down"), 1},
 		{outcome.Retryf(v1alpha1.StoreUnavailableReason, "down"), 1},
-		{outcome.Waitf(v1alpha1.ProgressingReason, 0, "a moment"), 1},
-		{outcome.Retryf(v1alpha1.StoreUnavailableReason, "down"), 2},
-		{nil, 3},
+		{outcome.Waitf(v1alpha1.ProgressingReason, 0, "a moment"), 2}, // recovered
+		{nil, 2},
+		{outcome.Retryf(v1alpha1.StoreUnavailableReason, "down"), 3},
+		{nil, 4},
 	} {
 		b.finish(t, step.err) //nolint:errcheck // the errors are the test's own
 		if n := len(b.recorder.Events); n != step.want {
