@@ -75,38 +75,39 @@ var (
 // classify judges a name. Where the name's words end with the one that counts,
 // or with that and words that change nothing, it is strong.
 func classify(name []byte) class {
-	words := nameWords(name)
-	for len(words) > 1 && (afterName[words[len(words)-1]] || isDigits(words[len(words)-1])) {
+	var split nameWords
+	words := split.split(name)
+	for len(words) > 1 && (afterName[string(words[len(words)-1])] || count(words[len(words)-1], digit) == len(words[len(words)-1])) {
 		words = words[:len(words)-1]
 	}
 	if len(words) == 0 {
 		return plainName
 	}
-	last := strings.TrimRight(words[len(words)-1], "0123456789")
-	before := ""
+	last := bytes.TrimRight(words[len(words)-1], "0123456789")
+	var before []byte
 	if len(words) > 1 {
 		before = words[len(words)-2]
 	}
 	switch {
-	case passWords[last] || hasAnySuffix(last, "password", "passwd", "passphrase"):
-		if last == "pass" && before == "" && !isUpper(name) {
+	case passWords[string(last)] || hasAnySuffix(last, "password", "passwd", "passphrase"):
+		if string(last) == "pass" && len(before) == 0 && !isUpper(name) {
 			return plainName // the verb
 		}
 		return passName
-	case last == "auth":
+	case string(last) == "auth":
 		if bytes.HasPrefix(name, []byte("_auth")) {
 			return keyName
 		}
 		return plainName
-	case last == "authorization":
+	case string(last) == "authorization":
 		return headerName
-	case last == "cookie" && (before == "" || before == "set"):
+	case string(last) == "cookie" && (len(before) == 0 || string(before) == "set"):
 		return cookieHeader
-	case keyWords[last] || hasAnySuffix(last, "secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "accountkey"):
+	case keyWords[string(last)] || hasAnySuffix(last, "secret", "token", "apikey", "secretkey", "accesskey", "privatekey", "accountkey"):
 		return keyName
-	case last == "key" && keyOf[before]:
+	case string(last) == "key" && keyOf[string(before)]:
 		return keyName
-	case last == "key" && before != "" && !openKey[before]:
+	case string(last) == "key" && len(before) > 0 && !openKey[string(before)]:
 		return weakName
 	}
 	// The word stands further ahead: GITHUB_TOKEN_CI is one, TOKEN_URL is not.
@@ -114,9 +115,9 @@ func classify(name []byte) class {
 		return plainName
 	}
 	for i := len(words) - 2; i >= 0; i-- {
-		if passWords[words[i]] || keyWords[words[i]] {
+		if passWords[string(words[i])] || keyWords[string(words[i])] {
 			for _, w := range words[i+1:] {
-				if aboutName[w] {
+				if aboutName[string(w)] {
 					return plainName
 				}
 			}
@@ -126,16 +127,33 @@ func classify(name []byte) class {
 	return plainName
 }
 
-// nameWords splits a name at signs and at changes of case, in lower case.
-func nameWords(name []byte) []string {
-	var words []string
-	from := 0
+// nameWords are the words of a name, in lower case. They live in memory of their
+// own: names are looked at so often that allocations would be most of the work.
+type nameWords struct {
+	list [12][]byte
+	buf  [maxName]byte
+}
+
+// split splits a name at signs and at changes of case. Of a longer name than
+// any is it takes the end.
+func (w *nameWords) split(name []byte) [][]byte {
+	name = name[max(0, len(name)-len(w.buf)):]
+	words, from := w.list[:0], 0
 	cut := func(to int) {
-		if to > from {
-			words = append(words, strings.ToLower(string(name[from:to])))
+		if to <= from {
+			return
 		}
+		if len(words) == cap(words) { // the last ones count
+			copy(words, words[1:])
+			words = words[:len(words)-1]
+		}
+		words = append(words, w.buf[from:to])
 	}
 	for i, c := range name {
+		w.buf[i] = c
+		if upper[c] {
+			w.buf[i] |= 0x20
+		}
 		switch {
 		case !alnum[c]:
 			cut(i)
@@ -149,9 +167,9 @@ func nameWords(name []byte) []string {
 	return words
 }
 
-func hasAnySuffix(s string, suffixes ...string) bool {
+func hasAnySuffix(s []byte, suffixes ...string) bool {
 	for _, suffix := range suffixes {
-		if strings.HasSuffix(s, suffix) {
+		if len(s) >= len(suffix) && string(s[len(s)-len(suffix):]) == suffix {
 			return true
 		}
 	}
@@ -180,7 +198,7 @@ const (
 // Bounds of what is looked at before it is known to be a secret.
 const (
 	maxName  = 64
-	maxValue = 256
+	maxValue = 96
 )
 
 // matchAssignment takes the value of a name that says secret.
@@ -508,10 +526,7 @@ func valueRun(text []byte, stops *set) int {
 
 // isSecret judges a value.
 func isSecret(v []byte, kind class, how writing, name []byte) bool {
-	if len(v) < 6 || isReference(v) || isCommon(v) {
-		return false
-	}
-	if isNumber(v) {
+	if len(v) < 6 || kind == weakName && count(v, digit) == 0 || isReference(v) || isCommon(v) || isNumber(v) {
 		return false
 	}
 	spaces := bytes.IndexByte(v, ' ') >= 0
@@ -622,13 +637,17 @@ func isCommon(v []byte) bool {
 	if len(v) > 32 {
 		return false
 	}
-	w := strings.Map(func(r rune) rune {
-		if r == '-' || r == '_' || r == ' ' || r == '.' || r == ':' || r == ',' {
-			return -1
+	var buf [32]byte
+	w := buf[:0]
+	for _, c := range v {
+		if bytes.IndexByte([]byte("-_ .:,"), c) < 0 {
+			if upper[c] {
+				c |= 0x20
+			}
+			w = append(w, c)
 		}
-		return r
-	}, strings.ToLower(string(v)))
-	return common[w]
+	}
+	return common[string(w)]
 }
 
 // isNoWord reports whether a value that stands among words is none itself.
@@ -646,7 +665,7 @@ func isNoWord(v []byte) bool {
 // endsSentence reports whether a word at the end of a phrase could be what the
 // phrase gives away. Participles and the like cannot.
 func endsSentence(v []byte) bool {
-	return count(v, lower) == len(v) && len(v) >= 8 && !hasAnySuffix(string(v), "ed", "ing", "ly", "able", "ible", "ent", "ant", "ful", "ous", "er", "est", "ive", "al") ||
+	return count(v, lower) == len(v) && len(v) >= 8 && !hasAnySuffix(v, "ed", "ing", "ly", "able", "ible", "ent", "ant", "ful", "ous", "er", "est", "ive", "al") ||
 		count(v, upper) > 0 && count(v, lower) > 0 && count(v[1:], upper) > 0
 }
 
@@ -679,14 +698,23 @@ func sayName(v, name []byte) bool {
 	if count(v, wordDot) < len(v) {
 		return false
 	}
-	lowered := bytes.ToLower(v)
-	for _, w := range []string{"password", "passwd", "secret", "token", "credential", "apikey", "api-key", "api_key", "-key", "_key"} {
-		if bytes.Contains(lowered, []byte(w)) {
+	var buf [maxValue]byte
+	lowered := buf[:0]
+	for _, c := range v {
+		if upper[c] {
+			c |= 0x20
+		}
+		lowered = append(lowered, c)
+	}
+	for _, w := range secretWords {
+		if bytes.Contains(lowered, w) {
 			return true
 		}
 	}
 	return len(name) > 0 && bytes.Contains(squeeze(v), squeeze(name))
 }
+
+var secretWords = bytes.Split([]byte("passw secret token credential apikey api-key api_key -key _key"), []byte(" "))
 
 // squeeze returns a name without its signs, in lower case.
 func squeeze(name []byte) []byte {
@@ -724,6 +752,9 @@ func isNumber(v []byte) bool {
 
 // isPath reports whether a value is a path or an address.
 func isPath(v []byte) bool {
+	if bytes.IndexByte(v, '/') < 0 && bytes.IndexByte(v, ':') < 0 && bytes.IndexByte(v, '\\') < 0 {
+		return false
+	}
 	for _, prefix := range []string{"./", "../", "~/", "file:", "http://", "https://", "arn:", "c:\\", "C:\\", "vault:", "op://", "sm://", "ssm:"} {
 		if bytes.HasPrefix(v, []byte(prefix)) {
 			return true

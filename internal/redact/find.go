@@ -153,20 +153,33 @@ func (r *Redactor) findAt(text []byte, depth int) []span {
 			}
 		}
 	}
-	spans = append(spans, r.findAcross(text, depth)...)
+	spans = append(spans, r.findAcross(text)...)
 	return merge(spans)
 }
 
 func (r *Redactor) findIn(text []byte, depth int) []span {
 	spans := findBinary(text)
 	if len(text) < minText {
-		return spans
+		return r.findExtra(text, spans)
 	}
 	spans = append(spans, r.findWords(text)...)
 	if len(text) >= minEncoded {
 		spans = append(spans, r.findEncoded(text, depth)...)
 		spans = append(spans, findEntropy(text)...)
 		spans = append(spans, findManifests(text)...)
+	}
+	return r.findExtra(text, spans)
+}
+
+// findExtra adds what the rules of the team and the project find, and drops
+// what the team allows, but nothing of what the project adds.
+func (r *Redactor) findExtra(text []byte, spans []span) []span {
+	for i := range r.team {
+		spans = r.team[i].find(text, spans)
+	}
+	spans = r.allow(text, spans)
+	for i := range r.project {
+		spans = r.project[i].find(text, spans)
 	}
 	return spans
 }
@@ -206,7 +219,7 @@ var joints = [][]byte{
 }
 
 // findAcross returns secrets that are written in pieces.
-func (r *Redactor) findAcross(text []byte, depth int) []span {
+func (r *Redactor) findAcross(text []byte) []span {
 	if len(text) < minText || bytes.IndexByte(text, '"') < 0 && bytes.IndexByte(text, '\'') < 0 && bytes.IndexByte(text, '\\') < 0 {
 		return nil
 	}
@@ -235,7 +248,7 @@ func (r *Redactor) findAcross(text []byte, depth int) []span {
 	}
 	plain = append(plain, text[from:]...)
 	var spans []span
-	for _, s := range r.findWords(plain) {
+	for _, s := range r.allow(plain, r.findWords(plain)) {
 		if s.rule == assignmentRule || s.rule == privateRule || !at.within(s.from, s.to) {
 			continue // names and values of neighbours make no pair
 		}

@@ -41,12 +41,15 @@ func (r *Redactor) findValue(text []byte, ctx context) []span {
 	} else if !isSecret(text, ctx.class, quoted, ctx.name) {
 		return spans
 	}
+	if r.isAllowed(text[from:to]) {
+		return spans
+	}
 	return merge(append(spans, span{from: from, to: to, rule: assignmentRule, text: placeholder(assignmentRule)}))
 }
 
 // text returns text without what must be replaced, the same text if nothing
 // must.
-func (r *Redactor) text(text []byte, ctx context, found Findings) []byte {
+func (r *Redactor) text(text []byte, ctx context, found *report) []byte {
 	for range maxRounds {
 		spans := r.findValue(text, ctx)
 		if len(spans) == 0 {
@@ -55,20 +58,22 @@ func (r *Redactor) text(text []byte, ctx context, found Findings) []byte {
 		out := make([]byte, 0, len(text))
 		from := 0
 		for _, s := range spans {
-			found[s.rule]++
+			found.add(s.rule, s.from)
 			out = append(append(out, text[from:s.from]...), s.text...)
 			from = s.to
 		}
 		text = append(out, text[from:]...)
+		found.base = -1
 	}
-	found[unstableRule]++
+	found.add(unstableRule, -1)
 	return []byte(placeholder(unstableRule))
 }
 
 // literal does to the inside of a JSON string what text does to what it says.
 // Only what is replaced is written anew. plain says that the string has no
-// escapes. scratch is memory to decode into; it is returned, maybe grown.
-func (r *Redactor) literal(in []byte, plain bool, ctx context, found Findings, scratch []byte) (out, grown []byte, changed bool) {
+// escapes. forced is what must be replaced in any case, counted from the start of
+// what the string says, or from its end if below zero. scratch is memory to decode into; it is returned, maybe grown.
+func (r *Redactor) literal(in []byte, plain bool, ctx context, forced []span, found *report, scratch []byte) (out, grown []byte, changed bool) {
 	for range maxRounds {
 		said := in
 		if !plain {
@@ -76,16 +81,25 @@ func (r *Redactor) literal(in []byte, plain bool, ctx context, found Findings, s
 			said = scratch
 		}
 		spans := r.findValue(said, ctx)
+		for _, s := range forced {
+			if s.from < 0 {
+				s.from, s.to = max(0, len(said)+s.from), len(said)
+			}
+			spans = append(spans, s)
+		}
+		if len(forced) > 0 {
+			spans = merge(spans)
+		}
 		if len(spans) == 0 {
 			return in, scratch, changed
-		}
-		changed = true
-		for _, s := range spans {
-			found[s.rule]++
 		}
 		if !plain {
 			escapedPositions(in, spans)
 		}
+		for _, s := range spans {
+			found.add(s.rule, s.from)
+		}
+		changed, forced, found.base = true, nil, -1
 		next := make([]byte, 0, len(in))
 		from := 0
 		for _, s := range spans {
@@ -94,7 +108,7 @@ func (r *Redactor) literal(in []byte, plain bool, ctx context, found Findings, s
 		}
 		in = append(next, in[from:]...)
 	}
-	found[unstableRule]++
+	found.add(unstableRule, -1)
 	return []byte(placeholder(unstableRule)), scratch, true
 }
 

@@ -10,8 +10,10 @@ type rewriter struct {
 	in      []byte
 	out     []byte // what stands for in[:copied]
 	copied  int
-	found   Findings
+	found   *report
 	scratch []byte
+	texts   seams          // between what people and tools said
+	forced  map[int][]span // what must be replaced, by where its string begins
 }
 
 // replace puts text in the place of in[from:to].
@@ -68,16 +70,33 @@ func (w *rewriter) value(i int, ctx context, at place) int {
 		// What a name says of a list, it says of its elements.
 		i = jsonline.SkipSpace(w.in, i+1)
 		for w.in[i] != ']' {
+			w.text(i)
 			i = w.comma(w.value(i, ctx, elsewhere))
 		}
 		return i + 1
 	}
 	v := jsonline.Next(w.in, i)
 	if v.Kind == jsonline.Number && ctx.class == passName && v.End-v.Start >= 6 {
-		w.found[assignmentRule]++
+		w.found.add(assignmentRule, v.Start)
 		w.replace(v.Start, v.End, `"`+placeholder(assignmentRule)+`"`)
 	}
 	return v.End
+}
+
+// text notes the string at in[i], if there is one, as one that may go on in the
+// next.
+func (w *rewriter) text(i int) {
+	if w.in[i] == '"' {
+		w.texts.add(w.r, newEdge(w.in, jsonline.Next(w.in, i)))
+	}
+}
+
+func isTextName(name []byte) bool {
+	switch string(name) {
+	case "text", "content", "thinking", "prompt":
+		return true
+	}
+	return false
 }
 
 // comma returns where the next member or element begins, or the bracket that
@@ -93,10 +112,16 @@ func (w *rewriter) comma(i int) int {
 // string rewrites a string. If it had to, it returns its inside as it is then.
 func (w *rewriter) string(v jsonline.Value, ctx context) (inside []byte, changed bool) {
 	in := w.in[v.Start+1 : v.End-1]
-	if len(in) < minText && ctx.class == plainName {
+	forced := w.forced[v.Start]
+	if len(in) < minText && ctx.class == plainName && forced == nil && len(w.r.team)+len(w.r.project) == 0 {
 		return nil, false
 	}
-	in, w.scratch, changed = w.r.literal(in, v.Plain, ctx, w.found, w.scratch)
+	base := w.found.base
+	if base >= 0 {
+		w.found.base += v.Start + 1
+	}
+	in, w.scratch, changed = w.r.literal(in, v.Plain, ctx, forced, w.found, w.scratch)
+	w.found.base = base
 	if !changed {
 		return nil, false
 	}
@@ -144,6 +169,9 @@ func (w *rewriter) object(open int, at place, ctx context) int {
 		if w.in[from] == '"' && isPayloadName(name) {
 			end = w.payload(open, from, at, &payload)
 		} else {
+			if isTextName(name) {
+				w.text(from)
+			}
 			below := contextOf(name)
 			if below.class == plainName && ctx.class != plainName && valueNames[string(name)] {
 				below = ctx
@@ -242,7 +270,7 @@ func (w *rewriter) payload(open, from int, at place, p *payload) int {
 		w.string(v, context{})
 		return v.End
 	}
-	w.found[binaryRule]++
+	w.found.add(binaryRule, v.Start+1)
 	w.replace(v.Start+1, v.End-1, withheld(mediaType(p.media), decodedSize(in)))
 	return v.End
 }

@@ -134,7 +134,7 @@ func builtin() []rule {
 		{"authorization", []string{"authorization"}, matchAuthorization},
 		{"bearer", []string{"bearer"}, matchBearer},
 		{"basic-auth", []string{"basic"}, matchBasic},
-		{"basic-auth", []string{" -u ", " -u", "--user"}, matchUserFlag},
+		{"basic-auth", []string{" -u", "--user"}, matchUserFlag},
 		{"signed-url", []string{"x-amz-signature=", "x-goog-signature=", "?sig=", "&sig=", "x-amz-security-token="}, matchSignature},
 		{"aws-access-key", []string{"akia", "asia", "abia", "acca"}, matchAWS},
 		{"slack-webhook", []string{"hooks.slack.com/"}, matchSlackWebhook},
@@ -461,13 +461,6 @@ func matchBasic(text []byte, at, end int) (int, int, int) {
 
 // matchUserFlag takes the password that curl gets with its user.
 func matchUserFlag(text []byte, at, end int) (int, int, int) {
-	line := text[max(0, at-256):at]
-	if i := bytes.LastIndexByte(line, '\n'); i >= 0 {
-		line = line[i+1:]
-	}
-	if !bytes.Contains(line, []byte("curl")) && !bytes.Contains(line, []byte("wget")) {
-		return none, 0, end
-	}
 	i := end
 	if i < len(text) && text[i] == '=' {
 		i++
@@ -481,6 +474,13 @@ func matchUserFlag(text []byte, at, end int) (int, int, int) {
 		to++
 	}
 	if colon <= i || to-colon < 4 || isReference(text[colon+1:to]) {
+		return none, 0, end
+	}
+	line := text[max(0, at-192):at]
+	if i := bytes.LastIndexByte(line, '\n'); i >= 0 {
+		line = line[i+1:]
+	}
+	if !bytes.Contains(line, []byte("curl")) && !bytes.Contains(line, []byte("wget")) {
 		return none, 0, end
 	}
 	return colon + 1, to, to
