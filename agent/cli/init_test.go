@@ -73,7 +73,7 @@ func newTeam(t *testing.T, ns string, memories ...string) {
 			Spec: v1alpha1.TeamMemorySpec{
 				Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: "https://letta.example.com"},
 				Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "memory", Model: "x/y"}},
-				Store:   v1alpha1.Store{Endpoint: "https://minio.internal:9000", PublicEndpoint: "https://s3.example.com:443", Bucket: "team"},
+				Store:   v1alpha1.Store{Endpoint: "https://minio.internal:9000", PublicEndpoint: "https://s3.example.com:443", Bucket: "team", CredentialsSecretRef: v1alpha1.LocalRef{Name: "store"}},
 				Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: []string{"git.example.com/" + ns + "/*"}}},
 			},
 		}))
@@ -336,8 +336,14 @@ func TestARealDaemonIsStopped(t *testing.T) {
 	cmd.Dir = m.dir
 	cmd.Stderr = os.Stderr
 	must(t, cmd.Start())
+	t.Cleanup(func() { _ = cmd.Process.Kill() }) // it may have ended
 	done := make(chan error, 1)
 	go func() { done <- cmd.Wait() }()
+	t.Cleanup(func() {
+		if t.Failed() {
+			t.Log(get(t, filepath.Join(m.dir, "state", "daemon.log")))
+		}
+	})
 	eventually(t, "the daemon is connected", func() bool {
 		s, known, err := daemon.ReadSnapshot(filepath.Join(m.dir, "state"))
 		return err == nil && known && s.Online

@@ -31,7 +31,7 @@ func (d *daemon) cluster(ctx context.Context) {
 	for failures := 0; ctx.Err() == nil; {
 		stamp := stampOf(d.config.Kubeconfig)
 		err := d.connected(ctx, stamp)
-		d.online.Store(false)
+		d.connection(false)
 		if err == nil {
 			failures = 0
 			continue
@@ -43,6 +43,12 @@ func (d *daemon) cluster(ctx context.Context) {
 		d.log.Error("The cluster cannot be used", "error", d.explain(err))
 		d.waitFor(ctx, d.Backoff.After(failures), stamp)
 	}
+}
+
+// connection notes, and lets status.json say, whether there is one.
+func (d *daemon) connection(online bool) {
+	d.online.Store(online)
+	poke(d.shot)
 }
 
 // waitFor waits, less long when the kubeconfig changes.
@@ -99,8 +105,8 @@ func (d *daemon) connected(ctx context.Context, stamp fileStamp) error {
 		return errOwner
 	}
 	d.trouble.Set(partKubeconfig, "")
-	d.online.Store(true)
 	upload.Report(d.trouble, upload.PartAPI, nil)
+	d.connection(true)
 
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -169,7 +175,11 @@ func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *statu
 		Spool: d.spool, Grants: d.grants, Desk: desk, View: d.view, Clock: d.Clock, Backoff: *d.Backoff,
 		Trouble: d.trouble, Log: d.log,
 		Skew:    func() time.Duration { return time.Duration(d.skew.Load()) },
-		Changed: d.wake, Heard: func() { poke(d.room) },
+		Changed: d.wake,
+		Heard: func() {
+			poke(d.room)
+			poke(d.shot)
+		},
 	}
 	return desk, stage, watcher
 }

@@ -95,7 +95,7 @@ func makeMemory(t *testing.T, ns string) {
 		Spec: v1alpha1.TeamMemorySpec{
 			Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: "http://127.0.0.1:1", Insecure: v1alpha1.InsecureAllow},
 			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "memory", Model: "x/y"}},
-			Store:   v1alpha1.Store{Endpoint: gateway.Endpoint, Bucket: bucket, Insecure: v1alpha1.InsecureAllow},
+			Store:   v1alpha1.Store{Endpoint: gateway.Endpoint, Bucket: bucket, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: v1alpha1.LocalRef{Name: "store"}},
 			Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: []string{"git.example.com/alpha/*"}}},
 		},
 	}

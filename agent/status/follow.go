@@ -113,7 +113,8 @@ func (w *Watcher) listAll(ctx context.Context, t target) (string, error) {
 // watch follows changes from a version on. It returns the version reached when
 // the server ends the watch, and "" when a list is asked for.
 func (w *Watcher) watch(ctx context.Context, t target, version string) (string, error) {
-	within, cancel := context.WithCancel(ctx)
+	// The server ends the watch; the bound is for a connection that is dead.
+	within, cancel := context.WithTimeout(ctx, watchSeconds*time.Second+listTimeout)
 	defer cancel()
 	options := append([]client.ListOption{&client.ListOptions{Raw: &metav1.ListOptions{
 		ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](watchSeconds),

@@ -33,7 +33,7 @@ const unanswered = "the cluster has not granted upload slots yet: is the underso
 // ReportTiming says how often a daemon reports.
 type ReportTiming struct {
 	Every time.Duration // with nothing to say
-	Gap   time.Duration // at least, between two reports
+	Gap   time.Duration // that a change must last, so that a turn is none
 	Grant time.Duration // after which a request without answer is trouble
 }
 
@@ -72,6 +72,7 @@ type Desk struct {
 	requested int64     // newest request written
 	askedAt   time.Time // when
 	reported  v1alpha1.WorkstationReport
+	changedAt time.Time // since when the report is another one; zero: it is not
 }
 
 // Init makes the desk ready. It must be called once, before anything else.
@@ -242,16 +243,17 @@ func (d *Desk) next() (v1alpha1.WorkstationSpec, bool, time.Duration) {
 	}
 	spec.Report = &report
 	age := now.Sub(d.reported.LastSeen.Time)
-	changed := report.LastError != d.reported.LastError || (backlog > 0) != (d.reported.BacklogSegments > 0)
 	switch {
-	case asking, d.reported.LastSeen.IsZero(), age >= d.Timing.Every, age < -d.Timing.Every:
+	case asking, d.reported.LastSeen.IsZero(), age.Abs() >= d.Timing.Every:
 		return spec, true, d.Timing.Every
-	case changed && age >= d.Timing.Gap:
-		return spec, true, d.Timing.Every
-	case changed:
-		wait = min(wait, d.Timing.Gap-age)
+	case report.LastError == d.reported.LastError && (backlog > 0) == (d.reported.BacklogSegments > 0):
+		d.changedAt = time.Time{}
+		return spec, false, min(wait, d.Timing.Every-age)
+	case d.changedAt.IsZero():
+		d.changedAt = now
 	}
-	return spec, false, min(wait, max(d.Timing.Every-age, d.Timing.Gap))
+	left := d.changedAt.Add(d.Timing.Gap).Sub(now)
+	return spec, left <= 0, min(wait, max(left, 0))
 }
 
 // askingLocked says whether a request for slots should be written now, and
@@ -302,7 +304,7 @@ func (d *Desk) wrote(spec v1alpha1.WorkstationSpec) {
 	if spec.GrantRequest > d.requested {
 		d.requested, d.askedAt, d.ask = spec.GrantRequest, d.Clock.Now(), false
 	}
-	d.reported = *spec.Report
+	d.reported, d.changedAt = *spec.Report, time.Time{}
 }
 
 // spec is what does not change while the daemon runs.

@@ -32,7 +32,9 @@ func TestPut(t *testing.T) {
 		"conflict":      {"two writes at once", status(http.StatusConflict), ErrStore},
 		"redirect": {
 			"a slot is one exact URL",
-			func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect) }, ErrStore,
+			func(w http.ResponseWriter, r *http.Request) {
+				http.Redirect(w, r, "/elsewhere", http.StatusTemporaryRedirect)
+			}, ErrStore,
 		},
 		"hangs up": {
 			"no answer", func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, ErrUnreachable,

@@ -215,6 +215,7 @@ func (s *Stage) publish(ctx context.Context, session *spool.Session) {
 		s.Done()
 	case errors.Is(err, ErrWithdrawn):
 		s.Log.Info("The session was deleted in the cluster", "Session", state.Name)
+		err = nil // its state says so; nothing is wrong
 	case own(err):
 		s.retries.failed(key)
 		s.Log.Error("Session cannot be published", "Session", state.Name, "error", err)

@@ -97,7 +97,16 @@ func Report(trouble Trouble, part string, err error) {
 		trouble.Set(part, "")
 	case LoginNeeded(err):
 		trouble.Set(PartLogin, loginNeeded)
-	default:
+	case about(err):
+		trouble.Set(PartAPI, "")
 		trouble.Set(part, Explain(err))
+	default:
+		trouble.Set(PartAPI, Explain(err))
 	}
+}
+
+// about says whether an error is about what was asked for, not about the way
+// there.
+func about(err error) bool {
+	return own(err) || apierrors.IsForbidden(err) || apierrors.IsNotFound(err) || apierrors.IsBadRequest(err)
 }
