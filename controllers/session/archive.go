@@ -6,11 +6,10 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
-
-	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
 // segmentID names one segment of a session.

@@ -2,6 +2,7 @@ package session
 
 import (
 	"context"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,12 +111,9 @@ func (t *Turns) reserve(memory types.UID, session types.NamespacedName, limit in
 		t.memories[memory] = p
 	}
 	if p.held >= limit {
-		for _, w := range p.waiting {
-			if w == session {
-				return false
-			}
+		if !slices.Contains(p.waiting, session) {
+			p.waiting = append(p.waiting, session)
 		}
-		p.waiting = append(p.waiting, session)
 		return false
 	}
 	p.held++

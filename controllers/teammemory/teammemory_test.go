@@ -36,7 +36,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
 		if s3, err = versity.Start(context.Background(), versity.Options{Dir: dir}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -43,7 +43,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
 		if cluster, err = kube.Start(ctx, kube.Options{}); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			return 1

@@ -71,7 +71,7 @@ func (d *demo) play(ctx context.Context, dir string) (err error) {
 	if err != nil {
 		return stage("start", err)
 	}
-	defer d.stack.Stop()
+	defer d.stack.Stop() //nolint:contextcheck // stopping must outlive the context
 	for _, s := range []struct {
 		name string
 		run  func(context.Context) error
@@ -116,11 +116,11 @@ func runDev(ctx context.Context, out io.Writer, dir string) error {
 	if err != nil {
 		return stage("start", err)
 	}
-	defer d.stack.Stop()
+	defer d.stack.Stop() //nolint:contextcheck // stopping must outlive the context
 	if err := errors.Join(d.makeTeam(ctx), d.startController(ctx), d.initWorkstations(ctx)); err != nil {
 		return err
 	}
-	d.explain()
+	d.explain(ctx)
 	<-ctx.Done()
 	d.line("\nStopping; the state stays in %s. make dev goes on where it was.", dir)
 	return nil

@@ -77,8 +77,8 @@ func (d *demo) sessionName(ctx context.Context, id string) (string, error) {
 }
 
 // explain says how to use the stack of make dev.
-func (d *demo) explain() {
-	settings, err := d.ada.Run(context.Background(), "hooks")
+func (d *demo) explain(ctx context.Context) {
+	settings, err := d.ada.Run(ctx, "hooks")
 	if err != nil {
 		settings = err.Error()
 	}

@@ -34,6 +34,7 @@ func TestEveryCrashPoint(t *testing.T) {
 }
 
 func killAt(t *testing.T, point string, n int) {
+	t.Helper()
 	w := newWorld(t, nil)
 	mark := filepath.Join(t.TempDir(), "mark")
 	env := []string{fmt.Sprintf("UNDERSONG_CRASH=%s:%d", point, n), "UNDERSONG_CRASH_MARK=" + mark}

@@ -48,7 +48,7 @@ func TestMain(m *testing.M) {
 			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		defer os.RemoveAll(dir)
+		defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
 		ctx := context.Background()
 		bin := filepath.Join(dir, "bin")
 		build := exec.CommandContext(ctx, "go", "build", "-tags", "crashpoints", "-o", bin+"/", "./cmd/...")

@@ -9,6 +9,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -150,9 +151,7 @@ func (s *Session) Subagent(ctx context.Context, id, asked, said string) error {
 	prompt := agent.record("user", map[string]any{"message": map[string]any{"role": "user", "content": asked}})
 	reply := agent.record("assistant", map[string]any{"message": agent.message([]map[string]any{{"type": "text", "text": said}}, "end_turn")})
 	for _, r := range []map[string]any{prompt, reply} {
-		for k, v := range own {
-			r[k] = v
-		}
+		maps.Copy(r, own)
 	}
 	if err := agent.append(prompt, reply); err != nil {
 		return err
@@ -181,9 +180,7 @@ func (s *Session) call(ctx context.Context, event string, extra map[string]any) 
 	if s.prompt != "" {
 		input["prompt_id"] = s.prompt
 	}
-	for k, v := range extra {
-		input[k] = v
-	}
+	maps.Copy(input, extra)
 	raw, err := s.hooks.Hook(ctx, s.Cwd, input, "CLAUDE_CODE_SESSION_ID="+s.ID)
 	out := Output{Raw: raw}
 	if err != nil || raw == "" {
@@ -222,9 +219,7 @@ func (s *Session) record(kind string, extra map[string]any) map[string]any {
 	if s.last != "" {
 		r["parentUuid"] = s.last
 	}
-	for k, v := range extra {
-		r[k] = v
-	}
+	maps.Copy(r, extra)
 	s.last = id
 	return r
 }

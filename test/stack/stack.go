@@ -81,7 +81,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 			return nil, fmt.Errorf("find %s: %w; run make build", name, err)
 		}
 	}
-	defer func() {
+	defer func() { //nolint:contextcheck // stopping must outlive the context
 		if err != nil {
 			s.Stop()
 		}
@@ -306,8 +306,8 @@ func CaughtUp(s *v1alpha1.Session) bool {
 }
 
 // say tells what is being done.
-func (s *Stack) say(format string, args ...any) {
-	_, _ = fmt.Fprintf(s.progress, "  "+format+"\n", args...) // progress is for people
+func (s *Stack) say(text string) {
+	_, _ = fmt.Fprintln(s.progress, "  "+text) // progress is for people
 }
 
 func (s *Stack) path(name string) string { return filepath.Join(s.Dir, name) }

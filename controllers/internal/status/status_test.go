@@ -53,7 +53,7 @@ func newBench(t *testing.T) *bench {
 }
 
 // finish runs one reconcile that ends in err.
-func (b *bench) finish(t *testing.T, err error) (ctrl.Result, bool, error, *v1alpha1.Session) { //nolint:revive // the error under test is not the last
+func (b *bench) finish(t *testing.T, err error) (ctrl.Result, bool, *v1alpha1.Session, error) {
 	t.Helper()
 	obj := &v1alpha1.Session{}
 	if e := b.client.Get(t.Context(), client.ObjectKey{Namespace: "ns", Name: "s"}, obj); e != nil {
@@ -61,7 +61,7 @@ func (b *bench) finish(t *testing.T, err error) (ctrl.Result, bool, error, *v1al
 	}
 	w := status.Writer{Client: b.client, Recorder: b.recorder}
 	res, written, err := w.Finish(t.Context(), obj.DeepCopy(), obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, time.Hour)
-	return res, written, err, obj
+	return res, written, obj, err
 }
 
 func conditions(s *v1alpha1.Session) map[string]string {
@@ -115,7 +115,7 @@ func TestFinish(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
-			res, written, err, obj := b.finish(t, c.err)
+			res, written, obj, err := b.finish(t, c.err)
 			if diff := cmp.Diff(c.want, conditions(obj)); diff != "" {
 				t.Errorf("%s: conditions (-want +got):\n%s", c.reason, diff)
 			}
@@ -131,7 +131,7 @@ func TestFinish(t *testing.T) {
 
 			// The same again says nothing.
 			seen := len(b.recorder.Events)
-			_, _, _, again := b.finish(t, c.err)
+			_, _, again, _ := b.finish(t, c.err)
 			if b.patches != 1 || len(b.recorder.Events) != seen {
 				t.Errorf("%s: the second time %d patches and %d events", c.reason, b.patches-1, len(b.recorder.Events)-seen)
 			}
@@ -158,7 +158,7 @@ func TestFinishWhenTheWriteFails(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			b := newBench(t)
 			b.refuse = c.refuse
-			res, written, err, _ := b.finish(t, outcome.Stallf(v1alpha1.InvalidSpecReason, "change it"))
+			res, written, _, err := b.finish(t, outcome.Stallf(v1alpha1.InvalidSpecReason, "change it"))
 			if diff := cmp.Diff(c.result, res); diff != "" {
 				t.Errorf("%s: result (-want +got):\n%s", c.reason, diff)
 			}

@@ -9,7 +9,7 @@ import (
 )
 
 // scanned makes a text scanned.
-func scanned(t testing.TB, s string) redact.Redacted {
+func scanned(t *testing.T, s string) redact.Redacted {
 	t.Helper()
 	r, err := redact.New()
 	if err != nil {
