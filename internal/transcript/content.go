@@ -28,7 +28,8 @@ const (
 )
 
 var blockKinds = map[string]blockKind{
-	"text": textBlock, "thinking": thinkingBlock, "tool_use": toolUseBlock, "tool_result": toolResultBlock, "image": imageBlock, "document": documentBlock,
+	"text": textBlock, "thinking": thinkingBlock, "image": imageBlock, "document": documentBlock,
+	"tool_use": toolUseBlock, "server_tool_use": toolUseBlock, "mcp_tool_use": toolUseBlock, "tool_result": toolResultBlock,
 }
 
 // block is one block of a content. Its values are those of the block's own

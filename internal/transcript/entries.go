@@ -29,8 +29,10 @@ const (
 	User Speaker = "user"
 	// Assistant is the model.
 	Assistant Speaker = "assistant"
-	// Tool is a call of a tool. Entries does not return any yet; Render knows it.
+	// Tool are calls of tools and what they gave: see Memory.
 	Tool Speaker = "tool"
+	// Thinking is what the model thought and did not say: see Memory.
+	Thinking Speaker = "thinking"
 )
 
 // Entry is something that was said.

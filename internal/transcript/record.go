@@ -50,11 +50,10 @@ type Record struct {
 	Meta, CompactSummary, TranscriptOnly, APIError bool
 
 	promptSource, rowSource string
+	rooted                  bool // the record says that it has no parent
 
 	raw                 []byte         // the line, trimmed
 	message, attachment jsonline.Value // in raw
-	title, value        jsonline.Value // in raw: what a state record says
-	repository          jsonline.Value // in raw
 }
 
 // field is an envelope member whose text Parse keeps.
@@ -108,6 +107,7 @@ func Parse(raw []byte) (Record, error) {
 			keep(&r.UUID, v)
 		case "parentUuid":
 			keep(&r.ParentUUID, v)
+			r.rooted = v.Kind == jsonline.Null
 		case "sessionId":
 			keep(&r.SessionID, v)
 		case "agentId":
@@ -144,12 +144,6 @@ func Parse(raw []byte) (Record, error) {
 			r.message = v
 		case "attachment":
 			r.attachment = v
-		case "customTitle", "aiTitle", "summary":
-			r.title = v
-		case "tag", "prUrl", "leafUuid", "relocatedCwd":
-			r.value = v
-		case "prRepository":
-			r.repository = v
 		}
 	})
 	if !valid {
@@ -191,6 +185,12 @@ func texts(b []byte, fields []field) {
 		*f.to = text[from:ends[i]]
 		from = ends[i]
 	}
+}
+
+// field returns what the record's own member of that name says, "" if it is no
+// string. Parse does not look for what few records have.
+func (r Record) field(name string) string {
+	return jsonline.Text(r.raw, member(r.raw, jsonline.Next(r.raw, 0), name))
 }
 
 // member returns the last member of that name in the object v.

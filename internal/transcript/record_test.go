@@ -219,6 +219,24 @@ func TestStateFold(t *testing.T) {
 			`{"type":"pr-link","prNumber":7,"prRepository":"demo/lantern"}`,
 			transcript.State{PullRequest: "demo/lantern#7"},
 		},
+		"Places": {
+			"where and how the session ran last; of a worktree it left nothing stays",
+			`{"type":"worktree-state","worktreeSession":{"worktreePath":"/w","worktreeName":"w","sessionId":"other"}}
+{"type":"mode","mode":"normal"}
+{"type":"permission-mode","permissionMode":"plan"}
+{"type":"permission-mode","permissionMode":"auto"}
+{"type":"relocated","relocatedCwd":"/w"}
+{"type":"last-prompt","lastPrompt":"a"}
+{"type":"last-prompt","explicit":true,"leafUuid":"00000000-0000-0000-0000-000000000000"}
+{"type":"continued-in","continuedInSessionId":"next"}`,
+			transcript.State{Worktree: "/w", Mode: "normal", PermissionMode: "auto", Relocated: "/w", Cwd: "/w", LastPrompt: "a", ContinuedIn: "next"},
+		},
+		"WorktreeLeft": {
+			"null says that it was left",
+			`{"type":"worktree-state","worktreeSession":{"worktreePath":"/w"}}
+{"type":"worktree-state","worktreeSession":null}`,
+			transcript.State{},
+		},
 		"Untagged": {
 			"a tag can be taken away",
 			`{"type":"tag","tag":"a"}

@@ -5,9 +5,10 @@ import (
 	"unicode/utf8"
 )
 
-// RenderVersion names the form that Render gives. The same entries rendered by
-// the same version are the same bytes, on any machine.
-const RenderVersion = 1
+// RenderVersion names the form that Memory and Render give. The same records
+// rendered by the same version are the same bytes, on any machine. Version 1 had
+// words only, and no tools.
+const RenderVersion = 2
 
 // Render writes entries as memory gets them, each as
 //

@@ -1,6 +1,7 @@
 package transcript
 
 import (
+	"reflect"
 	"slices"
 
 	"github.com/undersong-dev/undersong/internal/redact/jsonline"
@@ -34,8 +35,21 @@ type State struct {
 	// "HEAD" while no branch is checked out.
 	Branch string `json:"branch,omitempty"`
 	Cwd    string `json:"cwd,omitempty"`
-	// ForkedFrom is the id of the session this one was copied from.
-	ForkedFrom string `json:"forkedFrom,omitempty"`
+	// Worktree is the folder of the git worktree that the session works in, ""
+	// outside of one.
+	Worktree string `json:"worktree,omitempty"`
+	// Relocated is the folder to which the session was moved last.
+	Relocated string `json:"relocated,omitempty"`
+	// Mode and PermissionMode are those the session ran in last.
+	Mode           string `json:"mode,omitempty"`
+	PermissionMode string `json:"permissionMode,omitempty"`
+	// LastPrompt is the beginning of the last prompt, as the program noted it. It
+	// repeats a person's words and says nothing of where they were said.
+	LastPrompt string `json:"lastPrompt,omitempty"`
+	// ForkedFrom is the id of the session this one was copied from, ContinuedIn
+	// that of the one in which it goes on.
+	ForkedFrom  string `json:"forkedFrom,omitempty"`
+	ContinuedIn string `json:"continuedIn,omitempty"`
 
 	recent    []string  // uuids of the last records
 	summaries []summary // whose record was not seen yet
@@ -60,39 +74,51 @@ func (s *State) Fold(r Record, sessionID string) {
 	if r.UUID != "" {
 		s.see(r.UUID)
 	}
-	if r.Branch != "" {
-		s.Branch = r.Branch
-	}
-	if r.Cwd != "" {
-		s.Cwd = r.Cwd
-	}
-	if r.ForkedFrom != "" {
-		s.ForkedFrom = r.ForkedFrom
-	}
-	title, value := jsonline.Text(r.raw, r.title), jsonline.Text(r.raw, r.value)
+	keep(&s.Branch, r.Branch)
+	keep(&s.Cwd, r.Cwd)
+	keep(&s.ForkedFrom, r.ForkedFrom)
 	switch r.Type {
 	case "custom-title":
-		s.title(title, CustomTitle)
+		s.title(r.field("customTitle"), CustomTitle)
 	case "ai-title":
-		s.title(title, AITitle)
+		s.title(r.field("aiTitle"), AITitle)
 	case "summary":
-		s.summary(summary{leaf: value, text: title})
+		s.summary(summary{leaf: r.field("leafUuid"), text: r.field("summary")})
 	case "tag":
-		s.Tag = value
+		s.Tag = r.field("tag")
 	case "pr-link":
-		s.pullRequest(r, value)
+		s.pullRequest(r)
 	case "relocated":
-		if value != "" {
-			s.Cwd = value
-		}
+		keep(&s.Relocated, r.field("relocatedCwd"))
+		keep(&s.Cwd, r.field("relocatedCwd"))
+	case "worktree-state":
+		w := member(r.raw, jsonline.Next(r.raw, 0), "worktreeSession")
+		s.Worktree = jsonline.Text(r.raw, member(r.raw, w, "worktreePath")) // null is none
+	case "mode":
+		keep(&s.Mode, r.field("mode"))
+	case "permission-mode":
+		keep(&s.PermissionMode, r.field("permissionMode"))
+	case "last-prompt":
+		keep(&s.LastPrompt, r.field("lastPrompt"))
+	case "continued-in":
+		keep(&s.ContinuedIn, r.field("continuedInSessionId"))
+	}
+}
+
+// keep replaces what was said by what is said now, if anything is.
+func keep(to *string, said string) {
+	if said != "" {
+		*to = said
 	}
 }
 
 // Equal reports whether both say the same about their session. What they
 // remember of records does not count.
 func (s State) Equal(other State) bool {
-	return s.Title == other.Title && s.TitleSource == other.TitleSource && s.Tag == other.Tag && s.PullRequest == other.PullRequest &&
-		s.Branch == other.Branch && s.Cwd == other.Cwd && s.ForkedFrom == other.ForkedFrom
+	for _, state := range []*State{&s, &other} {
+		state.recent, state.summaries = nil, nil
+	}
+	return reflect.DeepEqual(s, other)
 }
 
 func (s *State) title(text string, source TitleSource) {
@@ -130,13 +156,13 @@ func (s *State) summary(w summary) {
 	}
 }
 
-func (s *State) pullRequest(r Record, url string) {
-	if url != "" {
+func (s *State) pullRequest(r Record) {
+	if url := r.field("prUrl"); url != "" {
 		s.PullRequest = url
 		return
 	}
 	number := member(r.raw, jsonline.Next(r.raw, 0), "prNumber")
 	if number.Kind == jsonline.Number {
-		s.PullRequest = jsonline.Text(r.raw, r.repository) + "#" + string(r.raw[number.Start:number.End])
+		s.PullRequest = r.field("prRepository") + "#" + string(r.raw[number.Start:number.End])
 	}
 }
