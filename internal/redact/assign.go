@@ -225,7 +225,11 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 	if value < 0 {
 		return none, 0, to
 	}
-	kind := classify(bytes.TrimLeft(name, "-."))
+	name = bytes.TrimLeft(name, "-.")
+	kind := classify(name)
+	if n := len(name) - 1; kind == plainName && n > 3 && name[n] == 's' && value < len(text) && text[value] == '[' {
+		kind = classify(name[:n]) // of a list
+	}
 	if kind == plainName || how == phrased && kind == weakName {
 		return none, 0, to
 	}
@@ -542,7 +546,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		if !isUpper(name) && (len(v) < 16 || !isRandom(v) && (count(v, hexDigit) < len(v) || len(v) != 32)) {
 			return false // a name of source code
 		}
-		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted || how == lined || how == ini) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
+		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted || how == lined || how == ini || how == bare && len(v) >= 20 && isRandom(v)) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
 	case passName:
 		// The working directory, and the verdict of a test.
 		if short := strings.ToLower(string(name)); (short == "pwd" || short == "pass") && (how == bare || how == lined || how == ini || how == phrased) {

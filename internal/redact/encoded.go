@@ -8,8 +8,8 @@ import (
 // and random ones that nothing but their form or an upper-case name tells.
 
 const (
-	// maxDepth is how often what was found in base64 may be decoded again.
-	maxDepth = 3
+	// maxDepth is how many layers of base64 and of JSON in JSON are taken off.
+	maxDepth = 4
 	// minEncoded is the length from which a run of base64 is looked into: that
 	// of a password of eight letters with its name.
 	minEncoded = 20

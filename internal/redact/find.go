@@ -5,6 +5,9 @@ import (
 	"math"
 	"slices"
 	"strings"
+	"unicode/utf8"
+
+	"github.com/undersong-dev/undersong/internal/redact/jsonline"
 )
 
 // A rule names a kind of secret. Its words are what must stand in a text for
@@ -153,9 +156,76 @@ func (r *Redactor) findAt(text []byte, depth int) []span {
 			}
 		}
 	}
-	spans = append(spans, r.findAcross(text)...)
+	if depth < maxDepth {
+		spans = append(spans, r.findNested(text, depth)...)
+	}
 	return merge(spans)
 }
+
+// findNested returns what is found in text that was encoded as JSON before it
+// came here: with the escapes read, lines begin where they began, and signs are
+// what they were.
+func (r *Redactor) findNested(text []byte, depth int) []span {
+	if bytes.IndexByte(text, '\\') < 0 || !bytes.Contains(text, []byte(`":`)) {
+		return nil
+	}
+	plain, at := unnest(text)
+	if len(at) == 1 {
+		return nil
+	}
+	spans := r.findAt(plain, depth+1)
+	for i := range spans {
+		s := &spans[i]
+		s.from = at.from(s.from)
+		if s.to == len(plain) {
+			s.to = len(text)
+		} else {
+			s.to = at.from(s.to)
+		}
+	}
+	return spans
+}
+
+// unnest returns text with the escapes of JSON read, as far as they are such.
+func unnest(text []byte) ([]byte, offsets) {
+	plain := make([]byte, 0, len(text))
+	at := offsets{{0, 0}}
+	from := 0
+	for from < len(text) {
+		n := bytes.IndexByte(text[from:], '\\')
+		if n < 0 || from+n+1 == len(text) {
+			break
+		}
+		i := from + n
+		plain = append(plain, text[from:i]...)
+		size := 2
+		switch c := text[i+1]; c {
+		case 'n':
+			plain = append(plain, '\n')
+		case 't':
+			plain = append(plain, '\t')
+		case 'r':
+			plain = append(plain, '\r')
+		case '"', '\\', '/':
+			plain = append(plain, c)
+		case 'u':
+			if i+6 <= len(text) && count(text[i+2:i+6], anyHex) == 4 {
+				size = 6
+				c, _ := jsonline.Escape(text[i : i+6])
+				plain = utf8.AppendRune(plain, c)
+				break
+			}
+			fallthrough
+		default:
+			plain = append(plain, '\\', c)
+		}
+		from = i + size
+		at = append(at, struct{ plain, text int }{len(plain), from})
+	}
+	return append(plain, text[from:]...), at
+}
+
+var anyHex = newSet("09afAF", "")
 
 func (r *Redactor) findIn(text []byte, depth int) []span {
 	spans := findBinary(text)
@@ -163,6 +233,7 @@ func (r *Redactor) findIn(text []byte, depth int) []span {
 		return r.findExtra(text, spans)
 	}
 	spans = append(spans, r.findWords(text)...)
+	spans = append(spans, r.findAcross(text)...)
 	if len(text) >= minEncoded {
 		spans = append(spans, r.findEncoded(text, depth)...)
 		spans = append(spans, findEntropy(text)...)
