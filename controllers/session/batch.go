@@ -20,15 +20,23 @@ const defaultBatchBytes = 32 << 10
 // namespaceUUID makes delivery ids our own.
 var namespaceUUID = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://undersong.dev/delivery"))
 
-// batch is a run of one writer's lines between two cuts, and the words in it
-// that no earlier batch had.
+// batch is a run of one writer's lines between two cuts, and what of them
+// becomes memory and no earlier batch had.
+//
+// Only words make a batch: one without them is empty, and its lines are passed
+// over. The tool lines among them are carried along by the next batch that has
+// words, so that a long run of tools, which reaches us call by call, costs no
+// turns of its own. From its first words on a batch takes tool lines as it takes
+// words, for its cuts, its size and its ids.
 type batch struct {
 	workstation string
 	from, to    v1alpha1.Cut
-	// entries are the words, in file order.
+	// entries are the words and tool lines, in file order; none without words.
 	entries []transcript.Entry
-	// ids are the identities of the records whose words these are.
+	// ids are the identities of the records whose entries these are.
 	ids []string
+	// tools are the calls seen so far.
+	tools transcript.Tools
 	// lines between the cuts.
 	lines int64
 	// lastIndex is the main stream's index reached at to; unset without a
@@ -59,14 +67,16 @@ type limits struct {
 // that a reconcile stays short.
 func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet, w *v1alpha1.WriterSync, from v1alpha1.Cut, l limits) (*batch, error) {
 	b := &batch{workstation: w.Workstation, from: from, to: from}
-	have := map[string]bool{}
-	size := 0
+	c := &collecting{Reconciler: r, batch: b, s: s, bucket: bucket, seen: seen, limits: l, have: map[string]bool{}}
 	for b.to.Segments < w.Verified.Segments && !reached(b.to, l.until) {
 		a, err := r.load(ctx, s, bucket, segmentID{w.Workstation, b.to.Segments + 1})
 		if err != nil {
 			return nil, err
 		}
-		full := b.take(s, a, seen, have, &size, l)
+		full, err := c.take(ctx, a)
+		if err != nil {
+			return nil, err
+		}
 		if full || (l.until == nil && len(b.entries) == 0 && b.lines > 0) {
 			break
 		}
@@ -74,58 +84,89 @@ func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket
 	return b, nil
 }
 
+// collecting is one call of collect.
+type collecting struct {
+	*Reconciler
+	*batch
+	s      *scope
+	bucket *store.Bucket
+	seen   *seenSet
+	limits limits
+	have   map[string]bool // ids in the batch
+	size   int             // of its entries
+}
+
 // take adds the lines of one segment and reports whether the batch is full.
-func (b *batch) take(s *scope, a *archived, seen *seenSet, have map[string]bool, size *int, l limits) bool {
+func (c *collecting) take(ctx context.Context, a *archived) (bool, error) {
 	h := &a.header
-	kind := transcript.MainStream
-	if h.Stream != segment.MainStream {
-		kind = transcript.AgentStream
-	}
-	for i := int(b.to.Lines); i < len(a.lines); i++ {
-		if reached(b.to, l.until) {
-			return true
+	main := h.Stream == segment.MainStream
+	for i := int(c.to.Lines); i < len(a.lines); i++ {
+		if reached(c.to, c.limits.until) {
+			return true, nil
 		}
-		entries, id := b.words(s, a, kind, i, seen, have)
-		n := bytesOf(entries)
-		if l.until == nil && len(b.entries) > 0 && n > 0 && *size+n > l.bytes {
-			return true
+		if main { // a subagent's talk is archived and not the session's
+			full, err := c.line(ctx, a, i)
+			if full || err != nil {
+				return full, err
+			}
 		}
-		if len(entries) > 0 {
-			b.entries = append(b.entries, entries...)
-			b.ids = append(b.ids, id)
-			have[id] = true
-			*size += n
-		}
-		b.to.Lines++
-		b.lines++
-		if kind == transcript.MainStream && h.Indexes[i] != segment.NoIndex {
-			b.lastIndex, b.hasLastIndex = h.Indexes[i], true
+		c.to.Lines++
+		c.lines++
+		if main && h.Indexes[i] != segment.NoIndex {
+			c.lastIndex, c.hasLastIndex = h.Indexes[i], true
 		}
 	}
 	// Behind its last line a segment speaks for withheld lines, too.
-	if kind == transcript.MainStream && !a.gap() {
-		b.lastIndex, b.hasLastIndex = h.LastIndex, true
+	if main && !a.gap() {
+		c.lastIndex, c.hasLastIndex = h.LastIndex, true
 	}
-	b.to = v1alpha1.Cut{Segments: b.to.Segments + 1}
-	return false
+	c.to = v1alpha1.Cut{Segments: c.to.Segments + 1}
+	return false, nil
 }
 
-// words returns the new words of line i and the identity of its record.
-func (b *batch) words(s *scope, a *archived, kind transcript.StreamKind, i int, seen *seenSet, have map[string]bool) ([]transcript.Entry, string) {
+// line adds what becomes memory of line i, unless that makes the batch too large.
+func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, err error) {
 	rec, err := transcript.Parse(a.lines[i])
 	if err != nil {
-		return nil, ""
-	}
-	if kind == transcript.MainStream {
-		b.state.Fold(rec, s.ses.Spec.SessionID)
-	} else {
-		return nil, "" // a subagent's talk is archived and not the session's
+		return false, nil //nolint:nilerr // a line that is no record says nothing
 	}
 	id := transcript.ID(rec, a.header.Generation, a.header.Stream, a.header.Offsets[i])
-	if have[id] || seen.has(id) {
-		return nil, id
+	if c.have[id] || c.seen.has(id) {
+		c.batch.state.Fold(rec, c.s.ses.Spec.SessionID)
+		c.tools.Fold(rec)
+		return false, nil
 	}
-	return rec.Entries(kind, s.ses.Spec.SessionID), id
+	entries := rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools)
+	n := bytesOf(entries)
+	if c.limits.until == nil && len(c.entries) > 0 && n > 0 && c.size+n > c.limits.bytes {
+		return true, nil
+	}
+	c.batch.state.Fold(rec, c.s.ses.Spec.SessionID)
+	if len(c.entries) == 0 {
+		if !talks(entries) {
+			return false, nil
+		}
+		carried, err := c.carry(ctx, rec)
+		if err != nil {
+			return false, err
+		}
+		for _, record := range carried {
+			c.add(record)
+		}
+		entries = rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools) // with the names of calls
+	}
+	if len(entries) > 0 {
+		c.add(said{id, entries})
+	}
+	return false, nil
+}
+
+// add adds the entries of one record.
+func (c *collecting) add(record said) {
+	c.entries = append(c.entries, record.entries...)
+	c.ids = append(c.ids, record.id)
+	c.have[record.id] = true
+	c.size += bytesOf(record.entries)
 }
 
 // message renders the batch as one message to the agent.
