@@ -385,6 +385,7 @@ func lineForm(text []byte, from, closed, signed, after, value int, sign byte) wr
 	for begin > 0 && (text[begin-1] == ' ' || text[begin-1] == '\t' || text[begin-1] == '-' || text[begin-1] == '"' || text[begin-1] == '\'') {
 		begin--
 	}
+	dotted := bytes.IndexByte(text[from:closed], '.') >= 0 // a member, in source code
 	startsLine := begin == 0 || text[begin-1] == '\n' || begin >= 2 && text[begin-1] == 'n' && text[begin-2] == '\\'
 	if sign == '=' && closed == signed && after == value && after == signed+1 {
 		// No blanks: shells, queries, connection strings.
@@ -402,7 +403,9 @@ func lineForm(text []byte, from, closed, signed, after, value int, sign byte) wr
 			if sign == ':' {
 				return lined
 			}
-			return ini
+			if !dotted {
+				return ini
+			}
 		}
 	}
 	return bare
@@ -543,12 +546,18 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		from, _ := credentials(v, 0)
 		return from >= 0
 	case weakName:
+		if isExpression(v, how) || isDotted(v) {
+			return false
+		}
 		if !isUpper(name) && (len(v) < 16 || !isRandom(v) && (count(v, hexDigit) < len(v) || len(v) != 32)) {
 			return false // a name of source code
 		}
 		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted || how == lined || how == ini || how == bare && len(v) >= 20 && isRandom(v)) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
 	case passName:
 		// The working directory, and the verdict of a test.
+		if v[0] == '/' && bytes.HasSuffix(bytes.ToLower(name), []byte("pwd")) {
+			return false
+		}
 		if short := strings.ToLower(string(name)); (short == "pwd" || short == "pass") && (how == bare || how == lined || how == ini || how == phrased) {
 			return false
 		}
@@ -560,7 +569,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		case alone:
 			return !isPath(v) && !spaces && !isExpression(v, how) && (digits > 0 || !sayName(v, name))
 		case flag:
-			return !isPath(v) && !isExpression(v, how) && (count(v, lower) < len(v) || endsSentence(v))
+			return v[0] != '-' && !isPath(v) && !isExpression(v, how) && (count(v, lower) < len(v) || endsSentence(v))
 		case ini:
 			// Source code assigns names like this; a name of one word is told by
 			// its sound only.
@@ -618,7 +627,7 @@ var common = newWords(`
 	string str bytes byte text number integer int float boolean bool true false null none nil undefined object array any unknown
 	void const static public private protected readonly optional required default example sample placeholder changeme changeit
 	redacted hidden masked removed omitted withheld secret secrets password passwords passwd token tokens apikey credential credentials
-	yourpassword yoursecret yourtoken yourapikey yourkey yourapikeyhere yourtokenhere yoursecrethere yourpasswordhere insertyourkeyhere
+	replaceme passphrase passphrases yourpassword yoursecret yourtoken yourapikey yourkey yourapikeyhere yourtokenhere yoursecrethere yourpasswordhere insertyourkeyhere
 	mypassword mysecret mytoken enter input value values empty missing invalid incorrect correct wrong expired expires valid needed
 	stored rotated revoked encrypted hashed hidden shown printed logged leaked exposed changed reset updated deleted generated issued
 	created refreshed cached used unused supported unsupported disabled enabled inherit bearer basic digest oauth oauth2 string[]
@@ -681,6 +690,11 @@ func isExpression(v []byte, how writing) bool {
 	}
 	if i := run(v, 0, wordDot); i > 0 && i < len(v) && (v[i] == '(' || v[i] == '[') {
 		return true // a call, an element
+	} else if i > 0 && i < len(v) {
+		rest := v[i:]
+		if bytes.HasPrefix(rest, []byte("||")) || bytes.HasPrefix(rest, []byte("&&")) || (rest[0] == ';' || rest[0] == '?') && isDotted(v[:i]) {
+			return true // an expression without blanks
+		}
 	}
 	for _, prefix := range []string{"process.env", "os.environ", "os.getenv", "env.", "secrets.", "vars.", "var.", "local.", "config.", "settings.", "self.", "this.", "req.", "request.", "ctx.", "args.", "opts.", "options.", "params.", "import."} {
 		if bytes.HasPrefix(v, []byte(prefix)) {
@@ -718,7 +732,7 @@ func sayName(v, name []byte) bool {
 	return len(name) > 0 && bytes.Contains(squeeze(v), squeeze(name))
 }
 
-var secretWords = bytes.Split([]byte("passw secret token credential apikey api-key api_key -key _key"), []byte(" "))
+var secretWords = bytes.Split([]byte("passw passphrase secret token credential apikey api-key api_key -key _key"), []byte(" "))
 
 // squeeze returns a name without its signs, in lower case.
 func squeeze(name []byte) []byte {

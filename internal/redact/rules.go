@@ -181,6 +181,9 @@ func matchPrivate(text []byte, at, end int) (int, int, int) {
 	if i == len(text) || text[i] != '>' {
 		return none, 0, end
 	}
+	if at > 0 && text[at-1] == '`' && i+1 < len(text) && text[i+1] == '`' {
+		return none, 0, end // it is spoken of
+	}
 	const closing = "</private"
 	for i++; i < len(text); i++ {
 		n := bytes.IndexByte(text[i:], '<')
@@ -211,7 +214,10 @@ func matchPEM(text []byte, at, end int) (int, int, int) {
 	}
 	label = min(label+len("-----"), len(text))
 	if text[at+5]|0x20 == 'e' {
-		return keyBefore(text, at), label, label
+		if from := keyBefore(text, at); from < at {
+			return from, label, label
+		}
+		return none, 0, label
 	}
 	const tail = "-----end "
 	to := len(text)
