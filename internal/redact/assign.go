@@ -320,9 +320,13 @@ func holdsSecret(text []byte, kind class, name []byte) bool {
 // that is a secret to the last.
 func listed(text []byte, i int, kind class, name []byte) (first, last int) {
 	limit := min(len(text), i+maxAhead)
-	for i++; i < limit && text[i] != ']'; i++ {
-		if text[i] != '"' && text[i] != '\'' {
+	for i++; i < limit; i++ {
+		switch text[i] {
+		case ' ', '\t', '\n', '\r', ',', '\\':
 			continue
+		case '"', '\'':
+		default:
+			return first, last // the end of the list, or no list of texts
 		}
 		begin := i + 1
 		escaped := text[i-1] == '\\'

@@ -2,6 +2,7 @@ package redact_test
 
 import (
 	"fmt"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -47,13 +48,17 @@ func BenchmarkHostile(b *testing.B) {
 		"ghp_", "github_pat_", "eyJ", "eyJaaaaaaa.", "://", "a://x:y", "a://x:y/", "-----BEGIN PRIVATE KEY-----", "a\n-----END PRIVATE KEY-----",
 		"<private", "password:", "token=\"", "token=\\\"", "\\nkey: ", "A_KEY=", "the password is ", "bearer a", "basic aaaa", "authorization: basic ",
 		"data:a;base64,", "\x1b]a", "\u200b", "curl -u a:b", "x-amz-signature=", "A\n",
+		"twitter=", "twitter=aaaaaaaaaaaaaaaaaaaaaaaaa", "discord = 0123456789abcdef0123456789abcde ", "aaaaaaaaaaaaaa.atlasv1.", "SK0123456789abcdef",
+		"kind: Secret\ndata:\n", "cookie: a=b; ", "password: |\n a\n", "tokens: [\"", "\\\"\":", "\\\\\\\\\":", "\" + \"", "A1=aB3dE6gH9jK2mN5pQ8r",
+		"dGhlIHF1aWNrIGJyb3duIGZveCBqdW1wcyBvdmVy ", "aB3dE6gH9jK2mN5pQ8rS1tU4vW7xY0zA3bC6dE9f_ ", "mysql -p", "[redacted:x]",
 	} {
 		b.Run(fmt.Sprintf("%q", unit), func(b *testing.B) {
 			text := strings.Repeat(unit, size/len(unit))
-			var hostile, plain float64
+			// The least time of several counts: other programs only add to it.
+			hostile, plain := math.Inf(1), math.Inf(1)
 			for b.Loop() {
-				plain += seconds(func() { r.Text(prose) })
-				hostile += seconds(func() { r.Text(text) })
+				plain = min(plain, seconds(func() { r.Text(prose) }))
+				hostile = min(hostile, seconds(func() { r.Text(text) }))
 			}
 			b.ReportMetric(hostile/plain, "x-prose")
 		})

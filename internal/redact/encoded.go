@@ -9,7 +9,7 @@ import (
 
 const (
 	// maxDepth is how many layers of base64 and of JSON in JSON are taken off.
-	maxDepth = 4
+	maxDepth = 3
 	// minEncoded is the length from which a run of base64 is looked into: that
 	// of a password of eight letters with its name.
 	minEncoded = 20

@@ -289,6 +289,9 @@ var joints = [][]byte{
 	[]byte("\" +\n"), []byte("' +\n"), []byte("\"\n"), []byte("'\n"),
 }
 
+// joined are the bytes behind the first one of a joint.
+var joined = newSet("", " +\n")
+
 // findAcross returns secrets that are written in pieces.
 func (r *Redactor) findAcross(text []byte) []span {
 	if len(text) < minText || bytes.IndexByte(text, '"') < 0 && bytes.IndexByte(text, '\'') < 0 && bytes.IndexByte(text, '\\') < 0 {
@@ -298,7 +301,7 @@ func (r *Redactor) findAcross(text []byte) []span {
 	at := offsets{{0, 0}}
 	from := 0
 	for i := 0; i < len(text); i++ {
-		if c := text[i]; c != '"' && c != '\'' && c != '\\' {
+		if c := text[i]; c != '"' && c != '\'' && c != '\\' || i+1 == len(text) || !joined[text[i+1]] {
 			continue
 		}
 		size := joint(text[i:])

@@ -117,6 +117,7 @@ const (
 	minText  = 8    // no secret with its sign is shorter
 	maxRules = 320  // asserted by New
 	maxAhead = 1024 // how far a match that fails may have looked
+	maxUser  = 256  // of what may stand before the host of an address
 	// maxPassword is how far the password of an address may go on behind a slash.
 	maxPassword = 128
 )
@@ -363,7 +364,8 @@ func matchURI(text []byte, at, end int) (int, int, int) {
 	// authority, unless what follows a colon is no port: then it belongs to a
 	// password that was not encoded.
 	colon, sign, slash := -1, -1, -1
-	limit := min(len(text), end+maxAhead)
+	port := false // what follows the colon is one
+	limit := min(len(text), end+maxUser)
 	for i := end; i < limit && !uriStops[text[i]]; i++ {
 		switch text[i] {
 		case ':':
@@ -376,9 +378,10 @@ func matchURI(text []byte, at, end int) (int, int, int) {
 			if slash < 0 {
 				slash = i
 				limit = min(limit, i+maxPassword)
+				port = colon < 0 || run(text, colon+1, digit) == slash
 			}
 		}
-		if slash >= 0 && (sign >= 0 || colon < 0 || run(text, colon+1, digit) == slash) {
+		if slash >= 0 && (sign >= 0 || port) {
 			break
 		}
 	}
