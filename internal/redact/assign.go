@@ -75,18 +75,25 @@ var (
 // classify judges a name. Where the name's words end with the one that counts,
 // or with that and words that change nothing, it is strong.
 func classify(name []byte) class {
-	var split nameWords
-	words := split.split(name)
-	for len(words) > 1 && (afterName[string(words[len(words)-1])] || count(words[len(words)-1], digit) == len(words[len(words)-1])) {
-		words = words[:len(words)-1]
+	var words nameWords
+	words.split(name)
+	for words.n > 1 {
+		w := words.at(words.n - 1)
+		if !afterName[string(w)] && count(w, digit) < len(w) {
+			break
+		}
+		words.n--
 	}
-	if len(words) == 0 {
+	if words.n == 0 {
 		return plainName
 	}
-	last := bytes.TrimRight(words[len(words)-1], "0123456789")
+	last := words.at(words.n - 1)
+	for len(last) > 0 && digit[last[len(last)-1]] {
+		last = last[:len(last)-1]
+	}
 	var before []byte
-	if len(words) > 1 {
-		before = words[len(words)-2]
+	if words.n > 1 {
+		before = words.at(words.n - 2)
 	}
 	switch {
 	case passWords[string(last)] || hasAnySuffix(last, "password", "passwd", "passphrase"):
@@ -114,10 +121,10 @@ func classify(name []byte) class {
 	if !isUpper(name) {
 		return plainName
 	}
-	for i := len(words) - 2; i >= 0; i-- {
-		if passWords[string(words[i])] || keyWords[string(words[i])] {
-			for _, w := range words[i+1:] {
-				if aboutName[string(w)] {
+	for i := words.n - 2; i >= 0; i-- {
+		if passWords[string(words.at(i))] || keyWords[string(words.at(i))] {
+			for j := i + 1; j < words.n; j++ {
+				if aboutName[string(words.at(j))] {
 					return plainName
 				}
 			}
@@ -127,28 +134,23 @@ func classify(name []byte) class {
 	return plainName
 }
 
-// nameWords are the words of a name, in lower case. They live in memory of their
-// own: names are looked at so often that allocations would be most of the work.
+// nameWords are the words of a name, in lower case. Positions instead of slices
+// keep it on the stack: names are looked at so often that allocations would be
+// most of the work.
 type nameWords struct {
-	list [12][]byte
 	buf  [maxName]byte
+	list [12]struct{ from, to uint8 }
+	n    int
 }
+
+// at returns a word.
+func (w *nameWords) at(i int) []byte { return w.buf[w.list[i].from:w.list[i].to] }
 
 // split splits a name at signs and at changes of case. Of a longer name than
 // any is it takes the end.
-func (w *nameWords) split(name []byte) [][]byte {
+func (w *nameWords) split(name []byte) {
 	name = name[max(0, len(name)-len(w.buf)):]
-	words, from := w.list[:0], 0
-	cut := func(to int) {
-		if to <= from {
-			return
-		}
-		if len(words) == cap(words) { // the last ones count
-			copy(words, words[1:])
-			words = words[:len(words)-1]
-		}
-		words = append(words, w.buf[from:to])
-	}
+	from := 0
 	for i, c := range name {
 		w.buf[i] = c
 		if upper[c] {
@@ -156,15 +158,26 @@ func (w *nameWords) split(name []byte) [][]byte {
 		}
 		switch {
 		case !alnum[c]:
-			cut(i)
+			w.cut(from, i)
 			from = i + 1
 		case i > from && upper[c] && (lower[name[i-1]] || i+1 < len(name) && lower[name[i+1]]):
-			cut(i)
+			w.cut(from, i)
 			from = i
 		}
 	}
-	cut(len(name))
-	return words
+	w.cut(from, len(name))
+}
+
+func (w *nameWords) cut(from, to int) {
+	if to <= from {
+		return
+	}
+	if w.n == len(w.list) { // the last ones count
+		copy(w.list[:], w.list[1:])
+		w.n--
+	}
+	w.list[w.n] = struct{ from, to uint8 }{uint8(from), uint8(to)} //nolint:gosec // a name is shorter than 256 bytes
+	w.n++
 }
 
 func hasAnySuffix(s []byte, suffixes ...string) bool {
@@ -657,7 +670,7 @@ func isCommon(v []byte) bool {
 	var buf [32]byte
 	w := buf[:0]
 	for _, c := range v {
-		if bytes.IndexByte([]byte("-_ .:,"), c) < 0 {
+		if !wordSigns[c] {
 			if upper[c] {
 				c |= 0x20
 			}
@@ -666,6 +679,8 @@ func isCommon(v []byte) bool {
 	}
 	return common[string(w)]
 }
+
+var wordSigns = newSet("", "-_ .:,")
 
 // isNoWord reports whether a value that stands among words is none itself.
 func isNoWord(v []byte) bool {
@@ -797,6 +812,9 @@ func isPath(v []byte) bool {
 
 // isDigest reports whether a value is a checksum that says so.
 func isDigest(v []byte) bool {
+	if v[0] != 's' && v[0] != 'm' && v[0] != 'h' {
+		return false
+	}
 	for _, prefix := range []string{"sha1-", "sha256-", "sha384-", "sha512-", "sha256:", "sha512:", "md5:", "h1:"} {
 		if bytes.HasPrefix(v, []byte(prefix)) {
 			return true
@@ -807,12 +825,14 @@ func isDigest(v []byte) bool {
 
 // isVersion reports whether a value is a version or a range of them.
 func isVersion(v []byte) bool {
-	v = bytes.TrimLeft(v, "^~>=<v")
+	v = v[run(v, 0, versionSigns):]
 	i := run(v, 0, digit)
 	return i > 0 && i < len(v) && v[i] == '.' && len(v) < 24 && i+1 < len(v) && digit[v[i+1]]
 }
 
 func logOf(n int) float64 { return math.Log2(float64(n)) }
+
+var versionSigns = newSet("", "^~>=<v")
 
 // entropy returns the bits per byte of a value by the counts of its bytes.
 func entropy(v []byte) float64 {

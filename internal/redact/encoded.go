@@ -214,9 +214,9 @@ func findEntropy(text []byte) []span {
 		if count(name, upper) < 2 || (from > 0 && bytes.IndexByte([]byte(" \t\n\"'`"), text[from-1]) < 0 && !bounds(text, from)) {
 			continue
 		}
-		var split nameWords
-		words := split.split(name)
-		if len(words) == 0 || aboutName[string(words[len(words)-1])] || openName(words) || isDigest(v) || isPath(v) || isReference(v) || !isRandom(v) {
+		var words nameWords
+		words.split(name)
+		if words.n == 0 || aboutName[string(words.at(words.n-1))] || openName(&words) || isDigest(v) || isPath(v) || isReference(v) || !isRandom(v) {
 			continue
 		}
 		spans = append(spans, span{from: first, to: last, rule: entropyRule, text: placeholder(entropyRule)})
@@ -227,9 +227,9 @@ func findEntropy(text []byte) []span {
 var nameEnd = newSet("09AZ", "_")
 
 // openName reports whether a name says that its value may be known.
-func openName(words [][]byte) bool {
-	for _, w := range words {
-		switch string(w) {
+func openName(words *nameWords) bool {
+	for i := range words.n {
+		switch string(words.at(i)) {
 		case "public", "publishable", "sha", "digest", "integrity", "checksum", "etag":
 			return true
 		}
