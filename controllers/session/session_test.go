@@ -278,6 +278,38 @@ func TestBadSegments(t *testing.T) {
 			want: v1alpha1.SegmentCorruptReason,
 			mend: func(wr *writer) { wr.put(2, segment.Pack(wr.raws[2])) },
 		},
+		"too large": {
+			reason: "an object beyond any segment's size is not even read",
+			spoil: func(wr *writer) {
+				wr.w.must(wr.w.bucket.Put(wr.w.t.Context(), segment.InboxKey(wr.uid, 2), make([]byte, segment.MaxPacked+1)))
+			},
+			want: v1alpha1.SegmentCorruptReason,
+			mend: func(wr *writer) { wr.put(2, segment.Pack(wr.raws[2])) },
+		},
+		"bomb": {
+			reason: "a small object that opens to a large one is refused",
+			spoil: func(wr *writer) {
+				wr.w.must(wr.w.bucket.Put(wr.w.t.Context(), segment.InboxKey(wr.uid, 2), segment.Pack(make([]byte, segment.MaxRaw+1))))
+			},
+			want: v1alpha1.SegmentCorruptReason,
+			mend: func(wr *writer) { wr.put(2, segment.Pack(wr.raws[2])) },
+		},
+		"archive mark": {
+			reason: "a workstation cannot pass for the second pass",
+			spoil: func(wr *writer) {
+				_, lines, err := segment.Decode(wr.raws[2])
+				wr.w.must(err)
+				clean := make([]redact.Redacted, len(lines))
+				for i, line := range lines {
+					clean[i], _ = wr.redactor.Line(line)
+				}
+				raw, err := segment.Rewrite(wr.raws[2], clean)
+				wr.w.must(err)
+				wr.w.must(wr.w.bucket.Put(wr.w.t.Context(), segment.InboxKey(wr.uid, 2), segment.Pack(raw)))
+			},
+			want: v1alpha1.SegmentCorruptReason,
+			mend: func(wr *writer) { wr.put(2, segment.Pack(wr.raws[2])) },
+		},
 		"gone": {
 			reason: "a segment that cannot be sent again becomes a counted gap, and the rest is delivered",
 			spoil:  func(wr *writer) { wr.w.must(wr.w.bucket.Delete(wr.w.t.Context(), segment.InboxKey(wr.uid, 2))) },
