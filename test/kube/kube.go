@@ -13,7 +13,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/go-logr/logr"
 	"k8s.io/client-go/rest"
+	"sigs.k8s.io/controller-runtime/pkg/log"
 
 	"github.com/undersong-dev/undersong/test/tools"
 )
@@ -48,6 +50,8 @@ type Cluster struct {
 func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
 	defer cancel()
+	// Else controller-runtime complains after half a minute that nobody set it.
+	log.SetLogger(logr.Discard())
 	etcd, err := tools.Path("etcd")
 	if err != nil {
 		return nil, err
