@@ -165,6 +165,7 @@ spec.recall.mode                                 enum=Whisper|Off
 spec.scope                                       enum=Project|Team
 spec.store                                       required
 spec.store.bucket                                required pattern=^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$
+spec.store.credentialsSecretRef                  required
 spec.store.credentialsSecretRef.name             required minLength=1 maxLength=63
 spec.store.endpoint                              required maxLength=253 pattern=^https?://[A-Za-z0-9.\[\]:-]+$
 spec.store.insecure                              enum=Deny|Allow

@@ -58,9 +58,11 @@ func memoryBlock(namespace, _ string) *unstructured.Unstructured {
 
 func teamMemory(namespace, _ string) *unstructured.Unstructured {
 	return object("TeamMemory", namespace, "m", map[string]any{
-		"letta":   map[string]any{"backend": "API", "baseURL": "https://letta.example.com"},
-		"agent":   map[string]any{"id": marker},
-		"store":   map[string]any{"endpoint": "https://s3.example.com", "bucket": "bucket"},
+		"letta": map[string]any{"backend": "API", "baseURL": "https://letta.example.com"},
+		"agent": map[string]any{"id": marker},
+		"store": map[string]any{
+			"endpoint": "https://s3.example.com", "bucket": "bucket", "credentialsSecretRef": map[string]any{"name": "s"},
+		},
 		"capture": map[string]any{"projects": map[string]any{"include": []any{"**"}}},
 	})
 }
