@@ -79,8 +79,9 @@ generate: controller-gen ## Write deepcopy code.
 	$(TOOLS)/controller-gen object paths=./api/...
 
 .PHONY: manifests
-manifests: controller-gen ## Write the CRDs.
+manifests: controller-gen ## Write the CRDs and the controller's ClusterRole.
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd
+	$(TOOLS)/controller-gen rbac:roleName=undersong-controller paths=./controllers/... output:rbac:dir=config/rbac
 
 .PHONY: fmt
 fmt: golangci-lint ## Format the Go code.

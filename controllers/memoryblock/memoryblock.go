@@ -49,7 +49,7 @@ const (
 )
 
 // +kubebuilder:rbac:groups=undersong.dev,resources=memoryblocks;teammemories;sessions,verbs=get;list;watch
-// +kubebuilder:rbac:groups=undersong.dev,resources=memoryblocks/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=undersong.dev,resources=memoryblocks/status,verbs=update;patch
 
 // Reconciler reconciles MemoryBlocks.
 type Reconciler struct {

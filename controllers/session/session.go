@@ -39,7 +39,7 @@ const (
 const idleAfter = time.Hour
 
 // +kubebuilder:rbac:groups=undersong.dev,resources=sessions;teammemories;workstations,verbs=get;list;watch
-// +kubebuilder:rbac:groups=undersong.dev,resources=sessions/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=undersong.dev,resources=sessions/status,verbs=update;patch
 // +kubebuilder:rbac:groups=undersong.dev,resources=memoryblocks,verbs=get;list;watch;create
 // +kubebuilder:rbac:groups="";events.k8s.io,resources=events,verbs=create;patch
 

@@ -39,7 +39,7 @@ const (
 )
 
 // +kubebuilder:rbac:groups=undersong.dev,resources=teammemories;sessions,verbs=get;list;watch
-// +kubebuilder:rbac:groups=undersong.dev,resources=teammemories/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=undersong.dev,resources=teammemories/status,verbs=update;patch
 
 // Reconciler reconciles TeamMemories.
 type Reconciler struct {

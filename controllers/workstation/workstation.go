@@ -55,7 +55,7 @@ const (
 )
 
 // +kubebuilder:rbac:groups=undersong.dev,resources=workstations;teammemories,verbs=get;list;watch
-// +kubebuilder:rbac:groups=undersong.dev,resources=workstations/status,verbs=get;update;patch
+// +kubebuilder:rbac:groups=undersong.dev,resources=workstations/status,verbs=update;patch
 
 // Reconciler answers grant requests.
 type Reconciler struct {
