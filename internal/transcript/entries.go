@@ -109,6 +109,30 @@ func (r Record) text(v jsonline.Value) string {
 	return string(jsonline.AppendText(make([]byte, 0, len(in)), r.raw, v))
 }
 
+// InlineAgent returns the stream of an agent whose talk lies in the file of the
+// session, as releases 1.x wrote it, and whether the record is part of one: the
+// agent's id where the record has one, else a name for all of them together. Its
+// words are those of Entries for an AgentStream.
+func (r Record) InlineAgent(kind StreamKind) (stream string, inline bool) {
+	if kind == AgentStream || !r.Sidechain {
+		return "", false
+	}
+	for i := range len(r.AgentID) {
+		switch c := r.AgentID[i]; {
+		case '0' <= c && c <= '9', 'a' <= c && c <= 'z', 'A' <= c && c <= 'Z', i > 0 && (c == '-' || c == '_'):
+		default:
+			return inlineAgents, true
+		}
+	}
+	if r.AgentID == "" || len(r.AgentID) > 64 {
+		return inlineAgents, true
+	}
+	return "agent-" + r.AgentID, true
+}
+
+// inlineAgents is the stream of inline agents that are not told apart.
+const inlineAgents = "agent-inline"
+
 // synthetic reports whether the program wrote an assistant record itself, as
 // the notice of an error.
 func (r Record) synthetic(m message) bool {

@@ -129,7 +129,7 @@ func (t *Tree) Abandoned() []string {
 	}
 	for i, n := range t.nodes {
 		if n.prompt && n.parent != lostParent {
-			last[at(n)] = int32(i) //nolint:gosec // as above
+			last[at(n)] = int32(i)
 		}
 	}
 	left := make([]bool, len(t.nodes))
@@ -147,7 +147,7 @@ func (t *Tree) Abandoned() []string {
 		case n.parent >= 0 && left[n.parent]:
 			left[i] = true
 		case ok && n.parent != lostParent && !n.boundary && holds[i]:
-			left[i] = int32(i) < prompt //nolint:gosec // as above
+			left[i] = int32(i) < prompt
 		}
 		if left[i] {
 			uuids = append(uuids, n.uuid)

@@ -295,6 +295,7 @@ func (r Record) resultText(content jsonline.Value) string {
 			}
 		}
 		return all.String()
+	default: // missing, null, or in a shape of a later release
 	}
 	return ""
 }

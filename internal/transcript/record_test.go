@@ -173,6 +173,42 @@ func TestEntries(t *testing.T) {
 	}
 }
 
+// TestInlineAgents reads the agents in a session's own file.
+func TestInlineAgents(t *testing.T) {
+	const file = "p20_sidechain_in_main_file.jsonl"
+	var said []string
+	each(t, corpus+"/"+file, func(r transcript.Record) {
+		if stream, inline := r.InlineAgent(transcript.MainStream); inline {
+			for _, e := range r.Entries(transcript.AgentStream, r.SessionID) {
+				said = append(said, stream+" "+string(e.Speaker)+": "+e.Text)
+			}
+		}
+	})
+	for _, s := range said {
+		if !strings.HasPrefix(s, "agent-") || strings.Contains(s, "user:") {
+			t.Errorf("%q is no agent's word", s)
+		}
+	}
+	if len(said) == 0 {
+		t.Error("the agents said nothing")
+	}
+	for line, want := range map[string]string{
+		`{"isSidechain":true}`:                                             "agent-inline",
+		`{"isSidechain":true,"agentId":"a1"}`:                              "agent-a1",
+		`{"isSidechain":true,"agentId":"../a"}`:                            "agent-inline",
+		`{"isSidechain":true,"agentId":"-a"}`:                              "agent-inline",
+		`{"isSidechain":false,"agentId":"a1"}`:                             "",
+		`{"agentId":"` + strings.Repeat("a", 65) + `","isSidechain":true}`: "agent-inline",
+	} {
+		if got, inline := parse(t, line).InlineAgent(transcript.MainStream); got != want || inline != (want != "") {
+			t.Errorf("%s is of %q, want %q", line, got, want)
+		}
+	}
+	if _, inline := parse(t, `{"isSidechain":true}`).InlineAgent(transcript.AgentStream); inline {
+		t.Error("an agent's own file has inline agents")
+	}
+}
+
 func TestStateFold(t *testing.T) {
 	cases := map[string]struct {
 		reason string

@@ -43,16 +43,19 @@ func TestRedactedCorpus(t *testing.T) {
 				t.Errorf("tokens: %d as written, %d as it leaves", plain.usage.OutputTokens(), clean.usage.OutputTokens())
 			}
 			if len(want.Redact) == 0 {
-				if diff := cmp.Diff(plain.rendered, clean.rendered); diff != "" {
+				if diff := cmp.Diff(plain.rendered+plain.memory, clean.rendered+clean.memory); diff != "" {
 					t.Errorf("words without secrets change: -as written, +as it leaves:\n%s", diff)
 				}
+			}
+			if len(want.Redact) > 0 && !strings.Contains(clean.memory, "[redacted:") {
+				t.Error("nothing marks in memory where something was redacted")
 			}
 			for _, secret := range want.Redact {
 				secrets++
 				if !strings.Contains(string(raw), secret) {
 					t.Fatalf("%q is not in the file: nothing was tested", secret)
 				}
-				if strings.Contains(lines.String(), secret) || strings.Contains(clean.rendered, secret) {
+				if strings.Contains(lines.String(), secret) || strings.Contains(clean.rendered+clean.memory, secret) {
 					t.Errorf("%q leaves", secret)
 				}
 			}

@@ -32,6 +32,15 @@ func Render(w *strings.Builder, entries []Entry) {
 
 func renderText(w *strings.Builder, text string) {
 	for i := 0; i < len(text); {
+		n := i
+		for n < len(text) && plain[text[n]] {
+			n++
+		}
+		if n > i {
+			w.WriteString(text[i:n])
+			i = n
+			continue
+		}
 		r, size := utf8.DecodeRuneInString(text[i:])
 		switch {
 		case r == '&':
@@ -55,6 +64,14 @@ func renderText(w *strings.Builder, text string) {
 		i += size
 	}
 }
+
+// plain are the bytes that renderText writes as they are.
+var plain = func() (plain [256]bool) {
+	for c := range plain {
+		plain[c] = c >= 0x20 && c < 0x7f && c != '&' && c != '<' && c != '>' || c == '\n' || c == '\t'
+	}
+	return plain
+}()
 
 // isBidi reports whether r overrides or isolates the direction of text: it can
 // make text look like other text.
