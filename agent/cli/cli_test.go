@@ -6,6 +6,7 @@ import (
 	"flag"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -100,7 +101,7 @@ func TestHelp(t *testing.T) {
 		_, out, _ := m.run(append(args, "--help")...)
 		all.WriteString("$ undersong " + strings.Join(append(args, "--help"), " ") + "\n" + out + "\n")
 		for _, sub := range cmd.Commands() {
-			walk(sub, append(args[:len(args):len(args)], sub.Name()))
+			walk(sub, append(slices.Clip(args), sub.Name()))
 		}
 	}
 	walk(New(m.System), nil)

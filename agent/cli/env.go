@@ -3,6 +3,7 @@ package cli
 import (
 	"net/url"
 	"runtime"
+	"slices"
 	"strings"
 )
 
@@ -34,7 +35,7 @@ func (s *System) environment() (env map[string]string, stripped []string) {
 	env = map[string]string{}
 	names := recorded
 	if runtime.GOOS == "windows" {
-		names = append(names[:len(names):len(names)], recordedWindows...)
+		names = append(slices.Clip(names), recordedWindows...)
 	}
 	for _, name := range names {
 		if value := s.Getenv(name); value != "" {

@@ -307,11 +307,11 @@ func sameTeam(a, b note.Config) bool {
 func (s *System) known(ctx context.Context, home string, p *plan, team bool) (string, bool, error) {
 	registry, err := upload.OpenRegistry(home)
 	if err != nil || !team {
-		return "", false, nil //nolint:nilerr // then it is made
+		return "", false, nil // then it is made
 	}
 	identity, err := daemon.ReadIdentity(home)
 	if err != nil {
-		return "", false, nil //nolint:nilerr // then it is made
+		return "", false, nil // then it is made
 	}
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()

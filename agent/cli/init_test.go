@@ -7,6 +7,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -220,9 +221,7 @@ func TestInitByJoinFile(t *testing.T) {
 	path := filepath.Join(m.dir, "join.yaml")
 	with := func(key, value string) string {
 		changed := map[string]string{}
-		for k, v := range join {
-			changed[k] = v
-		}
+		maps.Copy(changed, join)
 		changed[key] = value
 		text, err := json.Marshal(changed) // is YAML, too
 		must(t, err)
@@ -262,6 +261,7 @@ func TestInitSaysWhatIsWrong(t *testing.T) {
 		want   string
 	}
 	expired := func(t *testing.T, m *machine) {
+		t.Helper()
 		config := cluster.User("ada")
 		config.CertData, config.KeyData, config.BearerToken = nil, nil, "expired"
 		data, err := cluster.Kubeconfig(config, "wrong")
@@ -269,17 +269,25 @@ func TestInitSaysWhatIsWrong(t *testing.T) {
 		put(t, filepath.Join(m.dir, ".kube", "config"), string(data))
 	}
 	for name, tt := range map[string]test{
-		"no kubeconfig": {"nothing to go by", nil, func(t *testing.T, m *machine) { must(t, os.RemoveAll(filepath.Join(m.dir, ".kube"))) }, "log in to your cluster first"},
+		"no kubeconfig": {"nothing to go by", nil, func(t *testing.T, m *machine) {
+			t.Helper()
+			must(t, os.RemoveAll(filepath.Join(m.dir, ".kube")))
+		}, "log in to your cluster first"},
 		"broken kubeconfig": {"not quoted", nil, func(t *testing.T, m *machine) {
+			t.Helper()
 			put(t, filepath.Join(m.dir, ".kube", "config"), "{token: hunter2")
 		}, "is not a kubeconfig"},
 		"no context":       {"named wrongly", []string{"--context", "x"}, nil, `has no context "x"`},
 		"no memory":        {"named wrongly", []string{"--memory", "x"}, nil, "there is no TeamMemory x in namespace wrong"},
 		"several memories": {"not named", nil, nil, "choose one with --memory: main, other"},
 		"no memory at all": {"the team is not set up", []string{"--namespace", "empty"}, nil, "there is no TeamMemory in namespace empty"},
-		"no role":          {"not in the team", []string{"--memory", "main"}, func(t *testing.T, m *machine) { m.login(t, "eve", "wrong") }, "ask for the undersong role"},
-		"expired login":    {"log in", []string{"--memory", "main"}, expired, "log in again"},
+		"no role": {"not in the team", []string{"--memory", "main"}, func(t *testing.T, m *machine) {
+			t.Helper()
+			m.login(t, "eve", "wrong")
+		}, "role undersong-workstation"},
+		"expired login": {"log in", []string{"--memory", "main"}, expired, "log in again"},
 		"no hook binary": {"half an installation", []string{"--memory", "main"}, func(t *testing.T, m *machine) {
+			t.Helper()
 			must(t, os.Remove(filepath.Join(m.dir, "bin", "undersong-hook")))
 		}, "install both binaries"},
 	} {

@@ -82,7 +82,7 @@ not name.`,
 // Run runs the command with arguments and returns the exit status. An error is
 // printed.
 func Run(ctx context.Context, s *System, args []string) int {
-	root := New(s)
+	root := New(s) //nolint:contextcheck // cobra hands the context over
 	root.SetArgs(args)
 	if err := root.ExecuteContext(ctx); err != nil {
 		_, _ = fmt.Fprintln(s.Err, "undersong: "+safe(err.Error())) // there is nowhere else to say it

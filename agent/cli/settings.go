@@ -249,8 +249,8 @@ func (s *System) claudeDir() (string, error) {
 // installHooks merges our hooks into the user's settings, atomically. It keeps
 // the file that was there beside the new one, and says whether it wrote.
 func installHooks(path, command string) (bool, error) {
-	if real, err := filepath.EvalSymlinks(path); err == nil {
-		path = real // a link into somebody's dotfiles stays one
+	if target, err := filepath.EvalSymlinks(path); err == nil {
+		path = target // a link into somebody's dotfiles stays one
 	}
 	before, err := durable.ReadFile(path, maxSettings)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -115,12 +115,12 @@ func TestBrokenSettingsAreLeftAlone(t *testing.T) {
 
 func TestInstallKeepsModeLinkAndTheOldFile(t *testing.T) {
 	dir := t.TempDir()
-	real, link := filepath.Join(dir, "dotfiles", "settings.json"), filepath.Join(dir, "settings.json")
-	put(t, real, `{"model":"x"}`)
-	if err := os.Chmod(real, 0o644); err != nil {
+	target, link := filepath.Join(dir, "dotfiles", "settings.json"), filepath.Join(dir, "settings.json")
+	put(t, target, `{"model":"x"}`)
+	if err := os.Chmod(target, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Symlink(real, link); err != nil {
+	if err := os.Symlink(target, link); err != nil {
 		t.Skip("no symbolic links here")
 	}
 	wrote, err := installHooks(link, "/x/undersong-hook")
@@ -130,10 +130,10 @@ func TestInstallKeepsModeLinkAndTheOldFile(t *testing.T) {
 	if info, err := os.Lstat(link); err != nil || info.Mode()&os.ModeSymlink == 0 {
 		t.Error("the link was replaced")
 	}
-	if info, err := os.Stat(real); err != nil || info.Mode().Perm() != 0o644 {
+	if info, err := os.Stat(target); err != nil || info.Mode().Perm() != 0o644 {
 		t.Errorf("mode %v, %v", info.Mode(), err)
 	}
-	if got := get(t, real+".before-undersong"); got != `{"model":"x"}` {
+	if got := get(t, target+".before-undersong"); got != `{"model":"x"}` {
 		t.Errorf("the old file is %q", got)
 	}
 	if wrote, err := installHooks(link, "/x/undersong-hook"); err != nil || wrote {

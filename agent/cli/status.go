@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -90,7 +92,7 @@ func (s *System) report() (*report, error) {
 		return r, nil
 	case err != nil:
 		r.Problem = err.Error()
-		return r, nil
+		return r, nil //nolint:nilerr // the report says it
 	}
 	r.Configured, r.Off, r.ConsentedAt = true, config.Off, config.ConsentedAt
 	r.Owner, r.Namespace, r.Memory, r.Workstation = config.Owner, config.Namespace, config.Memory, config.Workstation
@@ -170,9 +172,9 @@ func render(r *report, now time.Time) string {
 	case r.Off:
 		fmt.Fprintf(&b, "undersong is switched off in %s; nothing is recorded.\n\n", filepath.Join(r.Home, "config.json"))
 	}
-	table := tabwriter.NewWriter(&b, 0, 0, 3, ' ', 0)
+	var rows [][]string
 	row := func(name, format string, args ...any) {
-		fmt.Fprintf(table, "%s\t%s\n", name, fmt.Sprintf(format, args...))
+		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
 	}
 	row("team", "%s, memory %s", safe(r.Namespace), safe(r.Memory))
 	row("you", "%s, workstation %s", safe(r.Owner), safe(r.Workstation))
@@ -181,9 +183,7 @@ func render(r *report, now time.Time) string {
 	row("store", "%s", safe(r.StoreHost))
 	row("daemon", "%s", running(r, now))
 	row("waiting", "%s", waiting(r, now))
-	if err := table.Flush(); err != nil {
-		return err.Error() // a strings.Builder never fails
-	}
+	columns(&b, rows)
 	if r.Problem != "" {
 		fmt.Fprintf(&b, "\n%s\n", safe(r.Problem))
 	}
@@ -277,14 +277,25 @@ func renderSessions(b *strings.Builder, s *daemon.Snapshot) {
 		return
 	}
 	b.WriteString("\nSessions, in lines:\n")
-	table := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
-	fmt.Fprintf(table, "  SESSION\tPROJECT\tSTATE\tREAD\tUPLOADED\tARCHIVED\n")
+	rows := [][]string{{"  SESSION", "PROJECT", "STATE", "READ", "UPLOADED", "ARCHIVED"}}
 	for _, session := range s.Session {
 		project := safe(session.Project)
 		if project == "" {
 			project = "(not recorded)"
 		}
-		fmt.Fprintf(table, "  %s\t%s\t%s\t%d\t%d\t%d\n", safe(session.ID), project, session.State, session.Read, session.Uploaded, session.Verified)
+		number := func(n int64) string { return strconv.FormatInt(n, 10) }
+		rows = append(rows, []string{
+			"  " + safe(session.ID), project, safe(session.State), number(session.Read), number(session.Uploaded), number(session.Verified),
+		})
+	}
+	columns(b, rows)
+}
+
+// columns writes rows with the columns below each other.
+func columns(b *strings.Builder, rows [][]string) {
+	table := tabwriter.NewWriter(b, 0, 0, 3, ' ', 0)
+	for _, row := range rows {
+		_, _ = io.WriteString(table, strings.Join(row, "\t")+"\n") // a strings.Builder never fails
 	}
 	_ = table.Flush() // a strings.Builder never fails
 }

@@ -13,7 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -92,13 +92,13 @@ func NewClient(config *rest.Config) (client.WithWatch, error) {
 	if err := authenticationv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	mapper := meta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, authenticationv1.SchemeGroupVersion})
+	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, authenticationv1.SchemeGroupVersion})
 	for kind, resource := range map[string]string{"Session": "sessions", "Workstation": "workstations", "TeamMemory": "teammemories"} {
 		gv := v1alpha1.GroupVersion
-		mapper.AddSpecific(gv.WithKind(kind), gv.WithResource(resource), gv.WithResource(resource), meta.RESTScopeNamespace)
+		mapper.AddSpecific(gv.WithKind(kind), gv.WithResource(resource), gv.WithResource(resource), apimeta.RESTScopeNamespace)
 	}
 	gv := authenticationv1.SchemeGroupVersion
-	mapper.AddSpecific(gv.WithKind("SelfSubjectReview"), gv.WithResource("selfsubjectreviews"), gv.WithResource("selfsubjectreview"), meta.RESTScopeRoot)
+	mapper.AddSpecific(gv.WithKind("SelfSubjectReview"), gv.WithResource("selfsubjectreviews"), gv.WithResource("selfsubjectreview"), apimeta.RESTScopeRoot)
 
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper, Log: logr.Discard()})
 	if err != nil {

@@ -167,7 +167,7 @@ func (l *loop) sweep(start bool) {
 			if err := l.spool.Forget(state.SessionID); err != nil {
 				l.diskFailed(err)
 			}
-		case start && state.Ending, changed(&state):
+		case start && state.Ending, changed(&state, start):
 			l.agenda.atMostBy(state.SessionID, now)
 		}
 	}
@@ -178,23 +178,33 @@ func never(state *spool.State, now time.Time, giveUp time.Duration) bool {
 	if len(state.Cursors) > 0 || state.Head.Segments > 0 || now.Sub(state.FirstNote).Abs() < giveUp {
 		return false
 	}
-	_, err := os.Stat(state.Transcript)
-	return err != nil
+	return !exists(state.Transcript)
 }
 
-// changed says whether a session has bytes that were not read.
-func changed(state *spool.State) bool {
-	for _, src := range sources(state) {
-		cursor, known := state.Cursors[src.Stream]
-		if !known {
-			if _, err := os.Stat(src.Path); err == nil {
+// changed says whether a session has bytes that were not read. Looking for
+// subagents that are not known yet lists folders, once for each session: that
+// is done at the start only. Later their session's next note finds them.
+func changed(state *spool.State, start bool) bool {
+	if start {
+		for _, src := range sources(state) {
+			if _, known := state.Cursors[src.Stream]; !known && exists(src.Path) {
 				return true
 			}
-			continue
 		}
-		if read.Changed(src.Path, cursor) {
+	}
+	main, known := state.Cursors[read.Main]
+	if known && read.Changed(state.Transcript, main) || !known && exists(state.Transcript) {
+		return true
+	}
+	for stream, cursor := range state.Cursors {
+		if stream != read.Main && read.Changed(cursor.Path, cursor) {
 			return true
 		}
 	}
 	return false
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
 }

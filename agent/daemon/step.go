@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 
 	"github.com/undersong-dev/undersong/agent/read"
@@ -23,17 +24,15 @@ func sources(state *spool.State) []read.Source {
 	}
 	main := state.Transcript
 	paths := map[string]string{}
-	for stream, path := range state.AgentFiles {
-		paths[stream] = path
-	}
+	maps.Copy(paths, state.AgentFiles)
 	for stream, cursor := range state.Cursors {
 		if stream != read.Main {
 			paths[stream] = cursor.Path
 		} else if cursor.Path != main {
-			addAll(paths, read.Agents(cursor.Path, state.SessionID))
+			maps.Copy(paths, read.Agents(cursor.Path, state.SessionID))
 		}
 	}
-	addAll(paths, read.Agents(main, state.SessionID))
+	maps.Copy(paths, read.Agents(main, state.SessionID))
 
 	list := []read.Source{{Session: state.SessionID, Stream: read.Main, Path: main, Cwd: state.Cwd}}
 	for stream, path := range paths {
@@ -41,12 +40,6 @@ func sources(state *spool.State) []read.Source {
 	}
 	slices.SortFunc(list[1:], func(a, b read.Source) int { return cmp.Compare(a.Stream, b.Stream) })
 	return list
-}
-
-func addAll(to, from map[string]string) {
-	for stream, path := range from {
-		to[stream] = path
-	}
 }
 
 // step reads one batch of one session: of the first stream that has something

@@ -91,7 +91,7 @@ func TestWithoutRole(t *testing.T) {
 	must(t, cluster.Team(t.Context(), s.ns, []string{"bob"}, nil))
 	m.start()
 	k.turn("q", "a")
-	m.troubled("api/sessions", "ask for the undersong role")
+	m.troubled("api/sessions", "role undersong-workstation")
 	must(t, cluster.Team(t.Context(), s.ns, []string{"ada"}, nil))
 	k.settled(2)
 	m.troubled("api/sessions", "")

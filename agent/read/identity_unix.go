@@ -13,5 +13,5 @@ func identity(info fs.FileInfo) (dev, inode uint64) {
 	if !ok {
 		return 0, 0
 	}
-	return uint64(st.Dev), st.Ino //nolint:gosec,unconvert // an opaque number; its type differs between systems
+	return uint64(st.Dev), st.Ino //nolint:unconvert // its type differs between systems
 }

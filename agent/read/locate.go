@@ -209,21 +209,27 @@ func Agents(mainPath, session string) map[string]string {
 			list(filepath.Join(dir, "workflows", flow.Name()), every)
 		}
 	}
+	var head []byte // one for all: such a folder may hold hundreds
 	list(filepath.Dir(mainPath), func(path string) bool {
-		return oldAgent.MatchString(filepath.Base(path)) && sessionOf(path) == session
+		if !oldAgent.MatchString(filepath.Base(path)) {
+			return false
+		}
+		if head == nil {
+			head = make([]byte, headOfAgent)
+		}
+		return sessionOf(path, head) == session
 	})
 	return streams
 }
 
 // sessionOf returns the session that the first record with one names, "" if none
-// is near the head of the file.
-func sessionOf(path string) string {
+// does in as much of the file as head holds.
+func sessionOf(path string, head []byte) string {
 	file, err := os.Open(path) //nolint:gosec // it lies beside the transcript that the coding agent named
 	if err != nil {
 		return ""
 	}
 	defer func() { _ = file.Close() }() // nothing was written
-	head := make([]byte, headOfAgent)
 	n, _ := io.ReadFull(file, head) // what can be read is looked at
 	for line := range bytes.Lines(head[:n]) {
 		whole, ended := bytes.CutSuffix(line, []byte("\n"))

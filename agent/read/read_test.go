@@ -68,7 +68,7 @@ func join(lines []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func write(t *testing.T, path, text string) {
+func write(t testing.TB, path, text string) {
 	t.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		t.Fatalf("make folder: %v", err)
@@ -273,12 +273,16 @@ func TestWhereTheFileIsFound(t *testing.T) {
 	for name, tt := range map[string]test{
 		"grown": {
 			reason: "appended to",
-			change: func(t *testing.T, _ string, src *Source) { add(t, src.Path, third+"\n") },
-			want:   []string{"u3"},
+			change: func(t *testing.T, _ string, src *Source) {
+				t.Helper()
+				add(t, src.Path, third+"\n")
+			},
+			want: []string{"u3"},
 		},
 		"moved": {
 			reason: "a worktree moves the file to another project folder",
 			change: func(t *testing.T, projects string, src *Source) {
+				t.Helper()
 				write(t, filepath.Join(projects, "b", session+".jsonl"), join([]string{first, second, third}))
 				remove(t, src.Path)
 			},
@@ -287,6 +291,7 @@ func TestWhereTheFileIsFound(t *testing.T) {
 		"moved, and the note says where": {
 			reason: "the newest path is looked at first",
 			change: func(t *testing.T, projects string, src *Source) {
+				t.Helper()
 				remove(t, src.Path)
 				src.Path = filepath.Join(projects, "b", session+".jsonl")
 				write(t, src.Path, join([]string{first, second, third}))
@@ -296,34 +301,45 @@ func TestWhereTheFileIsFound(t *testing.T) {
 		"moved, and a shorter file in its place": {
 			reason: "a shorter file never resets the cursor while the one that was read exists",
 			change: func(t *testing.T, projects string, src *Source) {
+				t.Helper()
 				write(t, filepath.Join(projects, "b", session+".jsonl"), join([]string{first, second, third}))
 				write(t, src.Path, first+"\n")
 			},
 			want: []string{"u3"},
 		},
 		"shorter": {
-			reason:     "cut, and no other file",
-			change:     func(t *testing.T, _ string, src *Source) { write(t, src.Path, first+"\n") },
+			reason: "cut, and no other file",
+			change: func(t *testing.T, _ string, src *Source) {
+				t.Helper()
+				write(t, src.Path, first+"\n")
+			},
 			want:       []string{"u1"},
 			generation: 1,
 		},
 		"replaced": {
-			reason:     "as long, with other bytes",
-			change:     func(t *testing.T, _ string, src *Source) { write(t, src.Path, join([]string{third, second, first})) },
+			reason: "as long, with other bytes",
+			change: func(t *testing.T, _ string, src *Source) {
+				t.Helper()
+				write(t, src.Path, join([]string{third, second, first}))
+			},
 			want:       []string{"u3", "u2", "u1"},
 			generation: 1,
 		},
 		"another file of that name elsewhere": {
 			reason: "a neighbour that does not fit is not this one",
 			change: func(t *testing.T, projects string, src *Source) {
+				t.Helper()
 				write(t, filepath.Join(projects, "b", session+".jsonl"), join([]string{third, third, third}))
 				remove(t, src.Path)
 			},
 			missing: true,
 		},
 		"deleted": {
-			reason:  "nothing is lost, and nothing is wrong",
-			change:  func(t *testing.T, _ string, src *Source) { remove(t, src.Path) },
+			reason: "nothing is lost, and nothing is wrong",
+			change: func(t *testing.T, _ string, src *Source) {
+				t.Helper()
+				remove(t, src.Path)
+			},
 			missing: true,
 		},
 	} {

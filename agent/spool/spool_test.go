@@ -177,6 +177,7 @@ func operations(t *testing.T) (int, map[string]string) {
 // TestSpoolSurvivesAStopAfterEveryFileOperation stops the process, as kill -9
 // does, after each operation in turn, opens what is on the disk, and finishes.
 func TestSpoolSurvivesAStopAfterEveryFileOperation(t *testing.T) {
+	t.Parallel()
 	total, want := operations(t)
 	if total < 30 {
 		t.Fatalf("only %d operations: the test sees too few of them", total)
@@ -212,6 +213,7 @@ func TestSpoolSurvivesAStopAfterEveryFileOperation(t *testing.T) {
 // TestSpoolSurvivesEveryFailedFileOperation lets each operation in turn fail
 // once, as a full disk does, and the same process goes on.
 func TestSpoolSurvivesEveryFailedFileOperation(t *testing.T) {
+	t.Parallel()
 	total, want := operations(t)
 	for fail := 1; fail <= total; fail++ {
 		dir, n := t.TempDir(), 0

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
@@ -100,7 +100,7 @@ func (w *Watcher) listAll(ctx context.Context, t target) (string, error) {
 	if err := w.Client.List(within, list, t.options...); err != nil {
 		return "", fmt.Errorf("list: %w", err)
 	}
-	objects, err := meta.ExtractList(list)
+	objects, err := apimeta.ExtractList(list)
 	if err != nil {
 		return "", fmt.Errorf("list: %w", err)
 	}
@@ -137,7 +137,7 @@ func (w *Watcher) watch(ctx context.Context, t target, version string) (string, 
 			if event.Type == watch.Error {
 				return "", fmt.Errorf("watch: %w", apierrors.FromObject(event.Object))
 			}
-			if object, err := meta.Accessor(event.Object); err == nil {
+			if object, err := apimeta.Accessor(event.Object); err == nil {
 				version = object.GetResourceVersion()
 			}
 			if event.Type != watch.Bookmark {

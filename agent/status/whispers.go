@@ -48,7 +48,7 @@ func (w *Watcher) whisper(id string, sealed *v1alpha1.Whisper) error {
 	case err != nil:
 		// Sealed before this workstation was registered, or not for it.
 		w.Log.Info("A whisper cannot be opened here", "session", id, "whisper", sealed.ID)
-		return nil
+		return nil //nolint:nilerr // for somebody else
 	case text.ID != sealed.ID, !strings.EqualFold(text.Session, id):
 		w.Log.Error("A whisper is for another session", "session", id, "whisper", sealed.ID)
 		return nil

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
@@ -291,7 +291,7 @@ func (d *Desk) judge() {
 		return
 	}
 	message := unanswered
-	if c := meta.FindStatusCondition(d.live.Status.Conditions, v1alpha1.GrantedCondition); c != nil && c.Status == metav1.ConditionFalse {
+	if c := apimeta.FindStatusCondition(d.live.Status.Conditions, v1alpha1.GrantedCondition); c != nil && c.Status == metav1.ConditionFalse {
 		message = "the cluster does not grant upload slots: " + c.Message
 	}
 	d.Trouble.Set(PartGrant, message)

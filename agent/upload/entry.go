@@ -107,6 +107,7 @@ func describe(state *spool.State, ready spool.Mark, me who) v1alpha1.Writer {
 			entry.Slots = append(entry.Slots, v1alpha1.Slot{Seq: g.Seq, Slot: g.Slot})
 		case spool.SlotGone:
 			entry.Gone = append(entry.Gone, g.Seq)
+		case spool.SlotNone, spool.SlotTaken: // on its way again
 		}
 	}
 	slices.Sort(entry.Gone)

@@ -81,13 +81,11 @@ func sameHost(text, host string) bool {
 func (g *Grants) Take() (seal.Slot, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	for _, slot := range g.unusedLocked() {
-		if err := g.registry.use(slot.N); err != nil {
-			return seal.Slot{}, err
-		}
-		return slot, nil
+	unused := g.unusedLocked()
+	if len(unused) == 0 {
+		return seal.Slot{}, ErrNoSlot
 	}
-	return seal.Slot{}, ErrNoSlot
+	return unused[0], g.registry.use(unused[0].N)
 }
 
 // Slot returns a slot that was taken before, if its URL is still at hand.

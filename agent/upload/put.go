@@ -60,16 +60,15 @@ func Put(ctx context.Context, client *http.Client, slot seal.Slot, data []byte) 
 	// A small answer read to its end lets the connection be used again.
 	_, _ = io.CopyN(io.Discard, resp.Body, 64<<10)
 
-	switch code := resp.StatusCode; {
-	case code == http.StatusOK, code == http.StatusCreated, code == http.StatusNoContent, code == http.StatusPreconditionFailed:
+	switch resp.StatusCode {
+	case http.StatusOK, http.StatusCreated, http.StatusNoContent, http.StatusPreconditionFailed:
 		return nil
-	case code == http.StatusForbidden, code == http.StatusUnauthorized:
+	case http.StatusForbidden, http.StatusUnauthorized:
 		return fmt.Errorf("put segment: %w", ErrForbidden)
-	case code == http.StatusNotFound:
+	case http.StatusNotFound:
 		return fmt.Errorf("put segment: %w", ErrNoBucket)
-	default:
-		return fmt.Errorf("put segment: %w (status %d)", ErrStore, code)
 	}
+	return fmt.Errorf("put segment: %w (status %d)", ErrStore, resp.StatusCode)
 }
 
 // cause names why there was no answer, in words that do not change from try to

@@ -29,7 +29,7 @@ const (
 // Messages for the API server's refusals.
 const (
 	loginNeeded   = "the login to the cluster has expired: log in again"
-	forbidden     = "the cluster refuses the request: ask for the undersong role in this namespace"
+	forbidden     = "the cluster refuses the request: ask whoever runs undersong there for the role undersong-workstation in your namespace"
 	unknownKinds  = "the cluster does not know undersong's kinds: is undersong installed there?"
 	unavailable   = "the API server is overloaded or not ready"
 	unreachable   = "the API server cannot be reached"
