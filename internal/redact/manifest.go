@@ -87,15 +87,15 @@ func (m *manifest) line(line []byte, at int) bool {
 // member splits a line into what stands before its colon, without list signs
 // and quotes, and behind it. The key is empty if no name stands there.
 func member(body []byte) (key, value []byte) {
-	colon := bytes.IndexByte(body, ':')
-	if colon < 0 {
+	key, value, found := bytes.Cut(body, []byte(":"))
+	if !found {
 		return nil, body
 	}
-	key = bytes.Trim(body[:colon], `-? "'\`)
+	key = bytes.Trim(key, `-? "'\`)
 	if len(key) == 0 || count(key, wordDot) < len(key) {
 		return nil, body
 	}
-	return key, bytes.TrimLeft(body[colon+1:], " \t")
+	return key, bytes.TrimLeft(value, " \t")
 }
 
 var blankSet = newSet("", " \t")

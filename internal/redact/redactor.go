@@ -57,6 +57,7 @@ type Redactor struct {
 	*builtins
 	team, project []extra
 	allowed       []*regexp.Regexp
+	fixed         *Redactor // without the three, for what machines read
 	scratch       sync.Pool
 }
 
@@ -87,7 +88,7 @@ func New(options ...Options) (*Redactor, error) {
 	if err != nil {
 		return nil, err
 	}
-	r := &Redactor{builtins: rules, scratch: sync.Pool{New: func() any { return new([]byte) }}}
+	r := &Redactor{builtins: rules, fixed: &Redactor{builtins: rules}, scratch: sync.Pool{New: func() any { return new([]byte) }}}
 	for _, o := range options {
 		if err := r.apply(o); err != nil {
 			return nil, err

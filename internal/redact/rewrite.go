@@ -176,12 +176,19 @@ func (w *rewriter) object(open int, at place, ctx context) int {
 			if below.class == plainName && ctx.class != plainName && valueNames[string(name)] {
 				below = ctx
 			}
+			below.fixed = fixedNames[string(name)] && (at == ofLine || at == ofAttachment)
 			end = w.value(from, below, placeOf(name, at))
 		}
 		i = w.comma(end)
 	}
 	return i + 1
 }
+
+// fixedNames are members of a record that machines read.
+var fixedNames = newWords(`
+	type subtype uuid parentUuid logicalParentUuid sessionId session_id agentId timestamp version userType entrypoint requestId promptId
+	permissionMode promptSource rowSource leafUuid prNumber level
+`)
 
 // valueNames are names that leave it to the object's own name what stands there.
 var valueNames = newWords("value val values data stringData raw plain current default text content secret")

@@ -220,6 +220,11 @@ func matchPEM(text []byte, at, end int) (int, int, int) {
 		}
 		return none, 0, label
 	}
+	// A head without a key behind it is not worth looking for its tail: there
+	// may be a thousand more of them before that.
+	if !keyFollows(text[label:min(len(text), label+192)]) {
+		return none, 0, label
+	}
 	const tail = "-----end "
 	to := len(text)
 	for i := label; i < len(text); i += 5 {
@@ -232,9 +237,6 @@ func matchPEM(text []byte, at, end int) (int, int, int) {
 			to = min(armour(text, i+len(tail))+len("-----"), len(text))
 			break
 		}
-	}
-	if !keyFollows(text[label:to]) {
-		return none, 0, label
 	}
 	return at, to, to
 }
@@ -250,14 +252,18 @@ func armour(text []byte, i int) int {
 // keyFollows reports whether what follows a head is a key: one long run of
 // base64 near to it, maybe behind line numbers, or nothing but short ones.
 func keyFollows(text []byte) bool {
-	text = text[:min(len(text), 256)]
+	headless := true // no other armour begins before this one ends
+	if i := bytes.Index(text, []byte("-----")); i >= 0 {
+		headless = len(text)-i >= 8 && bytes.EqualFold(text[i+5:i+8], []byte("end"))
+		text = text[:i]
+	}
 	for i := 0; i < len(text); i++ {
 		from := i
 		if i = run(text, i, stdBase64); i-from >= 24 {
 			return true
 		}
 	}
-	return count(text, keyText) == len(text)
+	return headless && count(text, keyText) == len(text)
 }
 
 var (

@@ -147,7 +147,7 @@ func (r *Redactor) name(s string) string {
 			b = append(b, s[i])
 		}
 	}
-	if len(b) == 0 || len(r.find(b)) > 0 {
+	if len(b) == 0 || len(r.fixed.find(b)) > 0 {
 		return untyped
 	}
 	return string(b)
@@ -168,7 +168,7 @@ var idSet = newSet("09azAZ", ":._+-")
 
 // id returns an id or a time, "" if it is none.
 func (r *Redactor) id(s string) string {
-	if len(s) > 64 || count([]byte(s), idSet) < len(s) || len(r.find([]byte(s))) > 0 {
+	if len(s) > 64 || count([]byte(s), idSet) < len(s) || len(r.fixed.find([]byte(s))) > 0 {
 		return ""
 	}
 	return s

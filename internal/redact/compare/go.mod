@@ -3,6 +3,7 @@ module github.com/undersong-dev/undersong/internal/redact/compare
 go 1.26.0
 
 require (
+	github.com/lucasjones/reggen v0.0.0-20200904144131-37ba4fa293bb
 	github.com/undersong-dev/undersong v0.0.0
 	github.com/zricethezav/gitleaks/v8 v8.30.1
 )
