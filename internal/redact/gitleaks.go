@@ -67,6 +67,7 @@ type expression struct {
 	size     int    // the least length of that
 	numbers  bool   // the secret may be a number
 	needs    []byte // what stands in every match
+	longest  int    // the most bytes that a match has, at most maxMatch
 }
 
 // gitleaks returns the rules, compiled once for the process. Expressions are
@@ -138,6 +139,7 @@ func (e *expression) compile(flags, before, text string) error {
 	e.chars = &set{}
 	e.size = measure(tree, e.chars)
 	e.needs = []byte(literalIn(tree))
+	e.longest = min(maxMatch, longest(tree))
 	e.numbers = count([]byte("abcdefxyzABCDEFXYZ"), e.chars) == 0
 	source := flags + before + strings.ReplaceAll(text, valueEnd, looseEnd)
 	if !e.floating {
@@ -278,6 +280,40 @@ func measure(re *syntax.Regexp, chars *set) int {
 	return 0
 }
 
+// longest returns the most bytes that a match has, or maxMatch and more.
+func longest(re *syntax.Regexp) int {
+	n := 0
+	switch re.Op {
+	case syntax.OpLiteral:
+		return utf8.UTFMax * len(re.Rune)
+	case syntax.OpCharClass, syntax.OpAnyChar, syntax.OpAnyCharNotNL:
+		n = 1
+		if len(re.Rune) == 0 || re.Rune[len(re.Rune)-1] >= utf8.RuneSelf {
+			n = utf8.UTFMax
+		}
+	case syntax.OpCapture, syntax.OpQuest:
+		return longest(re.Sub[0])
+	case syntax.OpStar, syntax.OpPlus:
+		return maxMatch
+	case syntax.OpRepeat:
+		if re.Max < 0 {
+			return maxMatch
+		}
+		return re.Max * longest(re.Sub[0])
+	case syntax.OpConcat:
+		for _, sub := range re.Sub {
+			n += longest(sub)
+		}
+	case syntax.OpAlternate:
+		for _, sub := range re.Sub {
+			n = max(n, longest(sub))
+		}
+	case syntax.OpNoMatch, syntax.OpEmptyMatch, syntax.OpBeginLine, syntax.OpEndLine, syntax.OpBeginText, syntax.OpEndText,
+		syntax.OpWordBoundary, syntax.OpNoWordBoundary:
+	}
+	return n
+}
+
 // match is the match of the rule.
 func (e *expression) match(text []byte, at, end int) (int, int, int) {
 	from, value := at, at
@@ -297,7 +333,7 @@ func (e *expression) match(text []byte, at, end int) (int, int, int) {
 	case e.bounded && !bounds(text, at):
 		return none, 0, end
 	}
-	limit := min(len(text), value+maxMatch)
+	limit := min(len(text), value+e.longest+utf8.UTFMax) // and what ends it
 	if e.floating {
 		limit = min(len(text), value+1) // and what ends it
 	}
@@ -319,7 +355,7 @@ func (e *expression) match(text []byte, at, end int) (int, int, int) {
 		}
 	}
 	first, last = from+first, from+last
-	if last >= limit-1 {
+	if e.longest == maxMatch && last >= limit-utf8.UTFMax {
 		last = run(text, last, e.chars)
 	}
 	if !e.isSecret(text[first:last]) {

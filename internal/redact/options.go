@@ -134,6 +134,14 @@ func literalIn(re *syntax.Regexp) string {
 			}
 		}
 		return longest
+	case syntax.OpAlternate:
+		first := literalIn(re.Sub[0])
+		for _, sub := range re.Sub[1:] {
+			if literalIn(sub) != first {
+				return ""
+			}
+		}
+		return first
 	default:
 	}
 	return ""

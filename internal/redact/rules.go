@@ -372,6 +372,9 @@ func matchURI(text []byte, at, end int) (int, int, int) {
 	colon, sign, slash := -1, -1, -1
 	port := false // what follows the colon is one
 	limit := min(len(text), end+maxUser)
+	if bytes.IndexByte(text[end:limit], '@') < 0 {
+		return none, 0, end
+	}
 	for i := end; i < limit && !uriStops[text[i]]; i++ {
 		switch text[i] {
 		case ':':
@@ -586,11 +589,8 @@ func matchOption(text []byte, at, end int) (int, int, int) {
 			sign, apart = " -a ", true
 		}
 		line := text[end:min(len(text), end+maxValue)]
-		if i := bytes.IndexAny(line, "\n|;"); i >= 0 {
-			line = line[:i]
-		}
 		i := bytes.Index(line, []byte(sign))
-		if i < 0 {
+		if i < 0 || run(line, 0, optionLine) < i {
 			return none, 0, end
 		}
 		from = openers(text, end+i+len(sign))
@@ -604,6 +604,13 @@ func matchOption(text []byte, at, end int) (int, int, int) {
 	}
 	return from, to, to
 }
+
+// optionLine is what may stand between a program and its option.
+var optionLine = func() *set {
+	s := newSet("\x20\x7e", "")
+	s['|'], s[';'] = false, false
+	return s
+}()
 
 // blanks returns the position after blanks, at most 32, that begin at text[i].
 func blanks(text []byte, i int) int {
