@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 )
@@ -60,6 +61,38 @@ func TestASessionOfToolsAloneCausesNoTurn(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, strings.Split(w.words(), "\n")); diff != "" {
 		t.Errorf("what Letta has (-want +got):\n%s", diff)
+	}
+}
+
+// TestASessionOfToolsSurvivesANewProcess: whoever collects a batch again carries
+// the same tool lines.
+func TestASessionOfToolsSurvivesANewProcess(t *testing.T) {
+	tell := func(w *world) {
+		a := w.writer("ws-a")
+		a.segment(userLine("u1", "Is the harbour file complete?"), callLine("1", "Bash", `{"command":"wc -l harbour.csv"}`))
+		a.apply()
+		w.settleDown()
+		a.segment(resultLine("1", "365 harbour.csv"))
+		a.segment(callLine("2", "Read", `{"file_path":"harbour.csv"}`))
+		a.segment(resultLine("2", "station,level"), assistantLine("a1", "It is complete."))
+		a.apply()
+	}
+	undisturbed := newWorld(t, nil)
+	tell(undisturbed)
+	want := undisturbed.end(undisturbed.settleDown())
+	for step := range 6 {
+		t.Run(fmt.Sprint(step), func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			tell(w)
+			for range step {
+				_, _ = w.reconcile() // whatever it says, the process dies now
+			}
+			w.restart()
+			if diff := cmp.Diff(want, w.end(w.settleDown()), cmpopts.EquateEmpty()); diff != "" {
+				t.Errorf("the end differs (-undisturbed +got):\n%s", diff)
+			}
+		})
 	}
 }
 
