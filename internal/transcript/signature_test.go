@@ -67,8 +67,10 @@ func TestSignature(t *testing.T) {
 // have the signature of the file as it was read.
 func TestSignatureOfWhatWasRead(t *testing.T) {
 	x := func(n int) string { return string(bytes.Repeat([]byte("x"), n)) + "\n" }
-	file := []byte(x(10) + x(100) + x(70<<10) + x(1) + x(300<<10) + x(transcript.MaxLine+70<<10) + x(5) + x(65<<10) + x(0) + "torn")
-	for _, from := range []int64{0, 11, 112} {
+	huge := x(transcript.MaxLine + 3<<20) // its beginning is dropped before its end is read
+	file := []byte(x(10) + x(100) + x(70<<10) + x(1) + x(300<<10) + huge + x(5) + x(65<<10) + x(transcript.MaxLine+70<<10) + x(0) + "torn")
+	starts := []int64{0, 11, 112, int64(bytes.Index(file, []byte(huge))), int64(bytes.Index(file, []byte(huge)) + len(huge))}
+	for _, from := range starts {
 		sig, err := transcript.Sign(bytes.NewReader(file), from)
 		if err != nil {
 			t.Fatal(err)
@@ -89,6 +91,18 @@ func TestSignatureOfWhatWasRead(t *testing.T) {
 		if _, err := lines.Signature(from + 1); err == nil {
 			t.Error("bytes in the middle of a line were signed")
 		}
+	}
+	small := bytes.Repeat([]byte(x(99)), 3000) // in reads of some bytes
+	if got := signed(t, transcript.NewSignedLines(&chunks{small, 7}, new(transcript.Signer)), small); len(got) != 3000 {
+		t.Errorf("%d lines, want 3000", len(got))
+	}
+	alone := []byte(huge) // the head is in what is dropped
+	if got := signed(t, transcript.NewSignedLines(bytes.NewReader(alone), new(transcript.Signer)), alone); len(got) != 1 || !got[0].TooLong {
+		t.Errorf("%d lines, want one that is too long", len(got))
+	}
+	torn := append(bytes.Clone(file[:112]), bytes.Repeat([]byte("x"), transcript.MaxLine+3<<20)...) // and still being written
+	if got := signed(t, transcript.NewSignedLines(bytes.NewReader(torn), new(transcript.Signer)), torn); len(got) != 2 {
+		t.Errorf("%d lines, want 2", len(got))
 	}
 	if _, err := transcript.NewLines(bytes.NewReader(file), 0).Signature(0); err == nil {
 		t.Error("lines that are not signed have a signature")
