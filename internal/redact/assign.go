@@ -27,6 +27,7 @@ const (
 	passName                  // a password: any word may be one
 	headerName                // an HTTP header with a scheme
 	cookieHeader              // an HTTP header with cookies
+	dataOfSecret              // it stands in the data of a Secret of Kubernetes
 )
 
 // Words of names. A name is judged by its last words: a tokenURL is no token.
@@ -557,7 +558,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 	code := bytes.ContainsAny(v, "(){}[]")
 	digits := count(v, digit)
 	switch kind {
-	case plainName, cookieHeader:
+	case plainName, cookieHeader, dataOfSecret:
 		return false
 	case headerName:
 		from, _ := credentials(v, 0)

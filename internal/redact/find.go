@@ -166,7 +166,7 @@ func (r *Redactor) findAt(text []byte, depth int) []span {
 // came here: with the escapes read, lines begin where they began, and signs are
 // what they were.
 func (r *Redactor) findNested(text []byte, depth int) []span {
-	if bytes.IndexByte(text, '\\') < 0 || !bytes.Contains(text, []byte(`":`)) {
+	if bytes.IndexByte(text, '\\') < 0 || !bytes.Contains(text, []byte(`":`)) && !bytes.Contains(text, []byte(`\u00`)) {
 		return nil
 	}
 	plain, at := unnest(text)

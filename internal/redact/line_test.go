@@ -258,6 +258,9 @@ func FuzzLine(f *testing.F) {
 		`{"type":"user","x":"-----BEGIN PRIVATE` + ` KEY-----\n-----END PRIVATE KEY-----"}`,
 		`{"type":"user","x":"https://a:b@c@d:e/f@g?token=data:x;base64,AAAAAAAAAAAAAAAAAAAAAAAA"}`,
 		`{"type":"user","authorization":"basic bearer basic abc123","pass":"is was is","a":"the password is was hunter22"}`,
+		`{"type":"user","x":{"kind":"Secret","data":{"a":"bGFudGVybg==","data":{"kind":"Secret"}},"passwords":["hunter22",{"value":"abc12345"}]}}`,
+		`{"type":"user","content":["use gh` + `p_Zk3vQ9xLm2Rt7Y","bN4cWd8HsJ6fGp1KaE5uTo0iVe now","\\u0067\\n\"a\":"]}`,
+		"{\"type\":\"user\",\"x\":\"apiVersion: v1\\ndata:\\n  a: bGFudGVybg==\\nkind: Secret\\npassword: |\\n  hunter22\\n\"}",
 	} {
 		f.Add([]byte(s))
 	}
@@ -387,6 +390,9 @@ func TestLineStructure(t *testing.T) {
 		"Nested":      {`"password":{"value":"hunter22","hint":"the usual"}`, `"password":{"value":"[redacted:assignment]","hint":"the usual"}`},
 		"Cookie":      {`"cookie":"theme=dark; session=` + random[:20] + `"`, `"cookie":"[redacted:assignment]"`},
 		"SetCookie":   {`"Set-Cookie":"sid=` + random[:20] + `; Path=/"`, `"Set-Cookie":"sid=[redacted:assignment]; Path=/"`},
+		"Secret":      {`"data":{"note":"bGFudGVybg==","no":"x"},"kind":"Secret"`, `"data":{"note":"[redacted:kubernetes-secret]","no":"x"},"kind":"Secret"`},
+		"ConfigMap":   {`"data":{"note":"bGFudGVybg=="},"kind":"ConfigMap"`, `"data":{"note":"bGFudGVybg=="},"kind":"ConfigMap"`},
+		"Escaped":     {`"command":"echo \\u0067hp_` + random[:36] + ` now"`, `"command":"echo [redacted:github-token] now"`},
 		"LowerKey":    {`"lantern_key":"` + random[:32] + `","cache_key":"` + random[:32] + `"`, `"lantern_key":"[redacted:assignment]","cache_key":"` + random[:32] + `"`},
 	}
 	r := redactor(t)

@@ -34,8 +34,12 @@ func (r *Redactor) findValue(text []byte, ctx context) []span {
 	if ctx.class == plainName {
 		return spans
 	}
-	from, to := 0, len(text)
-	if ctx.class == headerName {
+	from, to, rule := 0, len(text), assignmentRule
+	if ctx.class == dataOfSecret {
+		if rule = manifestRule; len(text) < minData || isReference(text) {
+			return spans
+		}
+	} else if ctx.class == headerName {
 		if from, to = credentials(text, 0); from < 0 {
 			return spans
 		}
@@ -50,7 +54,7 @@ func (r *Redactor) findValue(text []byte, ctx context) []span {
 	if r.isAllowed(text[from:to]) {
 		return spans
 	}
-	return merge(append(spans, span{from: from, to: to, rule: assignmentRule, text: placeholder(assignmentRule)}))
+	return merge(append(spans, span{from: from, to: to, rule: rule, text: placeholder(rule)}))
 }
 
 // text returns text without what must be replaced, the same text if nothing

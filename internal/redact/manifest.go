@@ -5,7 +5,10 @@ import "bytes"
 // Manifests of Kubernetes Secrets, as kubectl prints them: every value under
 // data is a secret, whatever its name is. kind may stand before or behind data.
 
-const manifestRule = "kubernetes-secret"
+const (
+	manifestRule = "kubernetes-secret"
+	minData      = 4 // a shorter value keeps nothing secret
+)
 
 // manifest is what is known of a document while its lines are read.
 type manifest struct {
@@ -75,7 +78,7 @@ func (m *manifest) line(line []byte, at int) bool {
 	if len(key) == 0 {
 		v = bytes.Trim(body, ` "'\`)
 	}
-	if len(v) < 4 || isReference(v) || bytes.IndexByte([]byte("|>{"), v[0]) >= 0 {
+	if len(v) < minData || isReference(v) || bytes.IndexByte([]byte("|>{"), v[0]) >= 0 {
 		return false
 	}
 	last := indent + len(bytes.TrimRight(body, ` "'\`))

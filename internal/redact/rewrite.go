@@ -14,6 +14,7 @@ type rewriter struct {
 	scratch []byte
 	texts   seams          // between what people and tools said
 	forced  map[int][]span // what must be replaced, by where its string begins
+	ahead   int            // how many bytes were read ahead for what an object is
 }
 
 // replace puts text in the place of in[from:to].
@@ -82,6 +83,24 @@ func (w *rewriter) value(i int, ctx context, at place) int {
 	}
 	return v.End
 }
+
+// isManifest reports whether the object that begins at in[open] is a Secret of
+// Kubernetes. Objects in objects make it read the same bytes over and over: when
+// that was often enough, it takes them for Secrets.
+func (w *rewriter) isManifest(open int) bool {
+	if w.ahead > 2*len(w.in) {
+		return true
+	}
+	found, end := false, open
+	jsonline.Each(w.in, jsonline.Value{Start: open, Kind: jsonline.Object}, func(key, value jsonline.Value) {
+		found = found || jsonline.Is(w.in, key, "kind") && jsonline.Is(w.in, value, "Secret")
+		end = value.End
+	})
+	w.ahead += end - open
+	return found
+}
+
+func isDataName(name []byte) bool { return string(name) == "data" || string(name) == "stringData" }
 
 // text notes the string at in[i], if there is one, as one that may go on in the
 // next.
@@ -173,8 +192,11 @@ func (w *rewriter) object(open int, at place, ctx context) int {
 				w.text(from)
 			}
 			below := contextOf(name)
-			if below.class == plainName && ctx.class != plainName && valueNames[string(name)] {
+			switch {
+			case ctx.class == dataOfSecret, below.class == plainName && ctx.class != plainName && valueNames[string(name)]:
 				below = ctx
+			case w.in[from] == '{' && isDataName(name) && w.isManifest(open):
+				below = context{class: dataOfSecret}
 			}
 			below.fixed = fixedNames[string(name)] && (at == ofLine || at == ofAttachment)
 			end = w.value(from, below, placeOf(name, at))
