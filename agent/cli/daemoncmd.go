@@ -7,6 +7,7 @@ import (
 	"maps"
 	"os"
 	"runtime"
+	"runtime/debug"
 	"strings"
 	"syscall"
 	"time"
@@ -15,6 +16,13 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/note"
+)
+
+// The daemon's memory: garbage is collected early rather than late, and hard
+// from softMemory on. A segment and what is made of it need some 40 MB.
+const (
+	collectAt  = 50 // percent of what lives
+	softMemory = 72 << 20
 )
 
 // stopWithin is how long a daemon has to finish what it has in hand.
@@ -58,6 +66,8 @@ func (s *System) runDaemon(ctx context.Context) error {
 	if err := recordedEnvironment(config); err != nil {
 		return err
 	}
+	debug.SetGCPercent(collectAt)
+	debug.SetMemoryLimit(softMemory)
 	err = daemon.Run(ctx, daemon.Options{Home: home, Version: s.Version, Clock: s.Clock})
 	if errors.Is(err, daemon.ErrRunning) {
 		return nil

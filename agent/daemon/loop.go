@@ -3,6 +3,8 @@ package daemon
 import (
 	"context"
 	"log/slog"
+	"runtime"
+	"runtime/debug"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -53,6 +55,7 @@ type loop struct {
 	shown   map[string][]string  // whispers that a hook printed
 	heard   time.Time            // the newest note, or the start
 	swept   time.Time
+	worked  bool // since memory was last given back
 }
 
 // run works until ctx is done, or until there was nothing to do for a while;
@@ -70,6 +73,7 @@ func (l *loop) run(ctx context.Context) (idle bool) {
 				return false
 			}
 			delete(l.blocked, id)
+			l.worked = true
 			l.step(ctx, id)
 		}
 		if l.leave() {
@@ -102,9 +106,20 @@ func (l *loop) wait(ctx context.Context) {
 		return
 	case <-l.notes:
 	case <-timer.C():
+		l.rest()
 	}
 	l.takeNotes()
 	l.clean(false)
+}
+
+// rest gives memory back to the system after a burst of work: most of its life
+// a daemon waits, and then it should not be noticed.
+func (l *loop) rest() {
+	if _, planned := l.agenda.next(); l.worked && !planned {
+		l.worked = false
+		runtime.GC() // what lies in pools outlives one collection
+		debug.FreeOSMemory()
+	}
 }
 
 // unblock plans to read what was set aside.
