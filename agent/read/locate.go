@@ -230,7 +230,7 @@ func sessionOf(path string, head []byte) string {
 		return ""
 	}
 	defer func() { _ = file.Close() }() // nothing was written
-	n, _ := io.ReadFull(file, head) // what can be read is looked at
+	n, _ := io.ReadFull(file, head)     // what can be read is looked at
 	for line := range bytes.Lines(head[:n]) {
 		whole, ended := bytes.CutSuffix(line, []byte("\n"))
 		if record, err := transcript.Parse(whole); ended && err == nil && record.SessionID != "" {
