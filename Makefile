@@ -145,6 +145,10 @@ thread-tools: envtest-assets versitygw
 .PHONY: tools
 tools: thread-tools controller-gen golangci-lint ## Build every tool into .tools/.
 
+.PHONY: letta-appserver
+letta-appserver: ## Fetch Letta's App Server and Node into .tools/letta (needs npm and git).
+	@hack/tools/letta-appserver/install
+
 .PHONY: clean
 clean: ## Remove bin/ and dist/. Tools (.tools/) and make dev's state (.dev/) stay.
 	rm -rf bin dist

@@ -83,6 +83,24 @@ type Harness struct {
 	ExpireReplays func()
 	// Compact compacts a conversation.
 	Compact func(t *testing.T, ref letta.Ref)
+	// CallTool makes the model's next answer a call of a tool. After the turn
+	// result says what the tool answered, and tools what the model was
+	// offered.
+	CallTool func(name string, arguments map[string]any) (result func() string, tools func() []string)
+	// SecretFiles are files on the server's disk, and SecretTexts what stands
+	// in them, that no agent may read.
+	SecretFiles, SecretTexts []string
+
+	// What back ends differ in by their nature:
+
+	// Cannot names the cases whose situation cannot arise, and why.
+	Cannot map[string]string
+	// StoresFirst: the message is stored before the model is asked, so that a
+	// failed turn has always left it.
+	StoresFirst bool
+	// HugeBytes is how large a message may be and still be listed; 0 means a
+	// mebibyte.
+	HugeBytes int
 }
 
 // Run runs the suite. open is called once for each case.
@@ -117,6 +135,10 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"Compaction":            (*suite).compaction,
 		"CompactionAfterCursor": (*suite).compactionAfterCursor,
 		"Memory":                (*suite).memory,
+		"MemoryHostileLabels":   (*suite).memoryHostileLabels,
+		"MemoryByAgent":         (*suite).memoryByAgent,
+		"ToolsRefused":          (*suite).toolsRefused,
+		"SecretsUnreadable":     (*suite).secretsUnreadable,
 		"RateLimit":             (*suite).rateLimit,
 		"Quota":                 (*suite).quota,
 		"ServerErrors":          (*suite).serverErrors,
@@ -125,7 +147,11 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel() // each has a server of its own
-			test(&suite{Harness: open(t), t: t})
+			h := open(t)
+			if why := h.Cannot[name]; why != "" {
+				t.Skip("cannot arise: " + why)
+			}
+			test(&suite{Harness: h, t: t})
 		})
 	}
 }
@@ -223,11 +249,25 @@ func (s *suite) becomes(t *testing.T, ref letta.Ref, clientID string, want letta
 	}
 }
 
-// turns fails the test if the server has not begun just as many turns.
+// turns fails the test if the server has not begun just as many turns. It
+// waits a while for one to begin: a server may prepare before it asks the
+// model.
 func (s *suite) turns(t *testing.T, want int) {
 	t.Helper()
 	if s.Turns == nil {
 		return
+	}
+	deadline := time.NewTimer(10 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for s.Turns() < want {
+		select {
+		case <-tick.C:
+			continue
+		case <-deadline.C:
+		}
+		break
 	}
 	if got := s.Turns(); got != want {
 		t.Errorf("the server ran %d turns, want %d", got, want)

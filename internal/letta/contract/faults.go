@@ -65,7 +65,11 @@ func (s *suite) turnFails() {
 	if turn.RunID == "" || turn.StopReason == "" || turn.StopReason == letta.StopEndTurn {
 		t.Errorf("the failed turn = %+v, want a run and why it stopped", turn)
 	}
-	found := s.delivered(t, ref, in.ClientID, letta.DeliveryAbsent)
+	want := letta.DeliveryAbsent
+	if s.StoresFirst {
+		want = letta.DeliveryNoReply
+	}
+	found := s.delivered(t, ref, in.ClientID, want)
 	if found.RunID != turn.RunID {
 		t.Errorf("Lookup knows run %q, want %q: it says that the id is used up", found.RunID, turn.RunID)
 	}
@@ -232,6 +236,13 @@ func (s *suite) compactionAfterCursor() {
 	behind := map[string]bool{}
 	for _, m := range s.collect(t, ref, cursor) {
 		behind[m.OTID] = true
+	}
+	caps, err := s.Client.Capabilities(t.Context())
+	if err != nil {
+		t.Fatalf("Capabilities: %v", err)
+	}
+	if !caps.FullHistory {
+		later = later[len(later)-1:] // the others may be compacted away
 	}
 	for i, in := range later {
 		if !behind[in.ClientID] {

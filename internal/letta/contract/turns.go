@@ -106,7 +106,11 @@ func (s *suite) sendHuge() {
 	t := s.t
 	ref := s.conversation(t)
 	in := input()
-	in.Text = strings.Repeat("All work & no play. ☃\n", 1<<20/24)
+	size := 1 << 20
+	if s.HugeBytes > 0 {
+		size = s.HugeBytes
+	}
+	in.Text = strings.Repeat("All work & no play. ☃\n", size/24)
 	s.mustSend(t, ref, in)
 	for _, m := range s.collect(t, ref, "") {
 		if m.OTID == in.ClientID && m.Text != in.Text {
