@@ -68,13 +68,13 @@ func join(lines []string) string {
 	return strings.Join(lines, "\n") + "\n"
 }
 
-func write(t testing.TB, path, text string) {
-	t.Helper()
+func write(tb testing.TB, path, text string) {
+	tb.Helper()
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-		t.Fatalf("make folder: %v", err)
+		tb.Fatalf("make folder: %v", err)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
-		t.Fatalf("write transcript: %v", err)
+		tb.Fatalf("write transcript: %v", err)
 	}
 }
 
