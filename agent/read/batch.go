@@ -169,16 +169,33 @@ func (b *builder) full() bool {
 		len(b.batch.Lines) > 0 && len(b.batch.Cursor.Pending) >= maxPending
 }
 
-// finish closes the batch after the last line read.
-func (b *builder) finish() Batch {
+// finish closes the batch after the last line read. Side by side, the lines
+// are looked through once more for tokens of which one record has the beginning
+// and the next one the end.
+func (b *builder) finish(redactor *redact.Redactor) Batch {
 	b.flush()
 	if len(b.batch.Lines) > 0 {
+		b.seams(redactor)
 		h := &b.batch.Header
 		h.Withheld, b.batch.Cursor.Pending = b.batch.Cursor.Pending, nil
 		h.EndOffset = b.batch.Cursor.Offset
 		h.FirstIndex, h.LastIndex = firstIndex(*h), b.batch.Cursor.NextIndex-1
 	}
 	return b.batch
+}
+
+func (b *builder) seams(redactor *redact.Redactor) {
+	raw := make([][]byte, len(b.batch.Lines))
+	for i, line := range b.batch.Lines {
+		raw[i] = []byte(line.String())
+	}
+	clean, found := redactor.Lines(raw)
+	b.batch.Lines = clean
+	for _, findings := range found {
+		for rule, n := range findings {
+			b.batch.Header.Findings[rule] += n
+		}
+	}
 }
 
 // firstIndex returns the index of the first parsable line that the header

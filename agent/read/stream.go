@@ -59,7 +59,7 @@ func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (B
 	if err := lines.Err(); err != nil {
 		return Batch{}, fmt.Errorf("read transcript: %w", withoutPath(err))
 	}
-	batch := s.finish()
+	batch := s.finish(s.Redactor)
 	batch.Project = s.want.Project
 	if len(batch.Lines) == 0 {
 		batch.Project = nil

@@ -270,13 +270,11 @@ func (v *verification) confirm(ctx context.Context, c *candidate, follows string
 // archive scans a segment once more and stores it. A line with a secret is
 // stored without it.
 func (v *verification) archive(ctx context.Context, c *candidate) error {
-	clean := make([]redact.Redacted, len(c.lines))
+	clean, found := v.r.Redactor.Lines(c.lines)
 	changed := false
 	for i, line := range c.lines {
-		var found redact.Findings
-		clean[i], found = v.r.Redactor.Line(line)
 		changed = changed || clean[i].String() != string(line)
-		for rule, n := range found {
+		for rule, n := range found[i] {
 			secondPass.WithLabelValues(rule).Add(float64(n))
 		}
 	}
