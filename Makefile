@@ -45,6 +45,7 @@ dev: build thread-tools ## Run the demo's stack until Ctrl-C; its state stays in
 .PHONY: test
 test: thread-tools race-note ## Run everything: race detector, API server, store, faults and kills.
 	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -v '/test/e2e$$')
+	go -C internal/redact/compare test ./...
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 ./test/e2e/...
 
 .PHONY: test-unit
@@ -58,6 +59,7 @@ e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
 .PHONY: bench
 bench: ## Run the Go benchmarks. The hook's runner is described in test/bench.
 	go test -run '^$$' -bench . -benchmem ./...
+	go -C internal/redact/compare test -run '^$$' -bench . ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz every target for FUZZ_TIME=30s.
