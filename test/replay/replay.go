@@ -51,7 +51,7 @@ var slug = regexp.MustCompile(`[^A-Za-z0-9]`)
 // Claude Code's configuration folder.
 func New(hooks Hooks, claudeDir, cwd, id string) *Session {
 	return &Session{
-		ID: id, Cwd: cwd, hooks: hooks, at: time.Now().UTC(),
+		ID: id, Cwd: cwd, hooks: hooks, at: time.Now().UTC(), //nolint:forbidigo // a session that is played now
 		Transcript: filepath.Join(claudeDir, "projects", slug.ReplaceAllString(cwd, "-"), id+".jsonl"),
 	}
 }

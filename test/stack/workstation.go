@@ -15,6 +15,9 @@ import (
 	"time"
 )
 
+// startWithin bounds the start of a daemon on a busy machine.
+const startWithin = 30 * time.Second
+
 // Workstation is one machine of one user: a home folder, a state directory, a
 // kubeconfig and our binaries.
 type Workstation struct {
@@ -105,10 +108,30 @@ func (w *Workstation) HookRaw(ctx context.Context, cwd, stdin string, env ...str
 	return out.String(), nil
 }
 
-// StartDaemon starts the daemon by hand, with env added. Usually the hook
-// starts it.
+// StartDaemon starts the daemon by hand, with env added, and returns once it
+// is the workstation's daemon. Usually the hook starts one; that one would find
+// the place taken.
 func (w *Workstation) StartDaemon(env ...string) (*Process, error) {
-	return start("undersong daemon", filepath.Join(w.Home, "daemon.out"), filepath.Join(w.stack.bin, "undersong"), append(w.env, env...), "daemon", "run")
+	p, err := start("undersong daemon", filepath.Join(w.Home, "daemon.out"), filepath.Join(w.stack.bin, "undersong"), append(w.env, env...), "daemon", "run")
+	if err != nil {
+		return nil, err
+	}
+	err = Eventually(context.Background(), startWithin, func() error {
+		select {
+		case <-p.Exited():
+			return nil // a test may have told it to die at once
+		default:
+		}
+		if w.DaemonPID() != p.cmd.Process.Pid {
+			return errors.New("the daemon is not in its place")
+		}
+		return nil
+	})
+	if err != nil {
+		p.Kill()
+		return nil, err
+	}
+	return p, nil
 }
 
 // DaemonPID is the pid of the running daemon, 0 if there is none.
