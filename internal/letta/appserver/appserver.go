@@ -52,6 +52,8 @@ const (
 	// word. The server pings as often itself.
 	pingEvery   = 30 * time.Second
 	pingTimeout = 20 * time.Second
+	// idleTimeout is longer than any turn.
+	idleTimeout = 2 * time.Hour
 	// settle is how long the server needs after a turn to forget its client
 	// ids. Within 50 ms it takes one again, says so and runs no turn.
 	settle = 100 * time.Millisecond

@@ -30,6 +30,7 @@ type conn struct {
 
 	mu      sync.Mutex
 	next    int
+	used    time.Time // when the last request was made
 	waiting map[string]chan json.RawMessage
 	chats   map[letta.Ref]*chat
 }
@@ -55,7 +56,7 @@ func (c *Client) open(ctx context.Context, op string) (*conn, error) {
 	if c.token != "" {
 		header.Set("Authorization", "Bearer "+c.token)
 	}
-	ws, res, err := websocket.Dial(ctx, c.url, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header})
+	ws, res, err := websocket.Dial(ctx, c.url, &websocket.DialOptions{HTTPClient: c.http, HTTPHeader: header}) //nolint:bodyclose // the library closes it and keeps its beginning
 	if err != nil {
 		if res != nil && res.StatusCode != 0 && res.StatusCode != http.StatusSwitchingProtocols {
 			return nil, refusedDial(op, res)
@@ -65,7 +66,7 @@ func (c *Client) open(ctx context.Context, op string) (*conn, error) {
 	ws.SetReadLimit(maxFrame)
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	k := &conn{
-		ws: ws, clock: c.clock, timeout: c.timeout, gone: make(chan struct{}), stop: stop,
+		ws: ws, clock: c.clock, timeout: c.timeout, gone: make(chan struct{}), stop: stop, used: c.clock.Now(),
 		waiting: map[string]chan json.RawMessage{}, chats: map[letta.Ref]*chat{},
 	}
 	go k.read(life)
@@ -117,7 +118,9 @@ func (k *conn) read(ctx context.Context) {
 	}
 }
 
-// ping loses the connection when the server does not answer.
+// ping loses the connection when the server does not answer, and when nobody
+// has asked for anything in a long time: clients are replaced when a Secret
+// changes, and a turn of the old one may go on, so that nobody closes it.
 func (k *conn) ping(ctx context.Context) {
 	tick := k.clock.NewTicker(pingEvery)
 	defer tick.Stop()
@@ -126,6 +129,13 @@ func (k *conn) ping(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-tick.C():
+		}
+		k.mu.Lock()
+		idle := k.clock.Since(k.used)
+		k.mu.Unlock()
+		if idle > idleTimeout {
+			k.lose()
+			return
 		}
 		short, cancel := context.WithTimeout(ctx, pingTimeout)
 		err := k.ws.Ping(short)
@@ -184,6 +194,7 @@ func (k *conn) id() string {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	k.next++
+	k.used = k.clock.Now()
 	return "undersong-" + strconv.Itoa(k.next)
 }
 

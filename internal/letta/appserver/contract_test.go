@@ -2,6 +2,7 @@ package appserver_test
 
 import (
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -51,9 +52,9 @@ func lastTool(s *modelstub.Server) string {
 		return ""
 	}
 	messages := requests[len(requests)-1].Messages
-	for i := len(messages) - 1; i >= 0; i-- {
-		if messages[i].Role == "tool" {
-			return messages[i].Text()
+	for _, m := range slices.Backward(messages) {
+		if m.Role == "tool" {
+			return m.Text()
 		}
 	}
 	return ""
@@ -109,6 +110,7 @@ func harness(t *testing.T) contract.Harness {
 		SecretTexts: []string{appservertest.Token, appservertest.ModelKey},
 		StoresFirst: true,
 		HugeBytes:   128 << 10,
+		ManyAgents:  25, // a page has 20 unless told otherwise, and each agent takes a second
 		Cannot: map[string]string{
 			"TurnWantsApproval": "the client denies every request for permission at once, so that no turn waits for one",
 			"TurnEndsSilently":  "events have no end of their own: a turn that is not said to be over is running, see TurnNeverEnds",

@@ -114,7 +114,8 @@ func refused(op string, data json.RawMessage) error {
 		Success *bool  `json:"success"`
 		Error   string `json:"error"`
 	}
-	if lenient(data, &a) != nil || a.Success == nil || *a.Success {
+	_ = lenient(data, &a) // what cannot be read says nothing, and fails where it is decoded
+	if a.Success == nil || *a.Success {
 		return nil
 	}
 	text := strings.ToLower(a.Error)

@@ -101,6 +101,8 @@ type Harness struct {
 	// HugeBytes is how large a message may be and still be listed; 0 means a
 	// mebibyte.
 	HugeBytes int
+	// ManyAgents is how many agents are more than one page; 0 means 120.
+	ManyAgents int
 }
 
 // Run runs the suite. open is called once for each case.

@@ -77,7 +77,11 @@ func (s *suite) agentsManyPages() {
 	t := s.t
 	tags := []string{"many:" + uuid.NewString()}
 	var want []string
-	for i := range 120 {
+	many := 120
+	if s.ManyAgents > 0 {
+		many = s.ManyAgents
+	}
+	for i := range many {
 		a, err := s.Client.CreateAgent(t.Context(), letta.AgentSpec{Name: fmt.Sprintf("Agent %d", i), Model: s.Model, Tags: tags})
 		if err != nil {
 			t.Fatalf("CreateAgent: %v", err)

@@ -15,6 +15,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -238,9 +239,8 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	if step.Status != 0 {
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(step.Status)
-		_ = json.NewEncoder(w).Encode(map[string]any{"error": map[string]any{
-			"message": http.StatusText(step.Status), "type": "stub", "code": step.Status,
-		}})
+		// The text is constant, but for two values that need no escaping.
+		_, _ = fmt.Fprintf(w, `{"error":{"message":"%s","type":"stub","code":%d}}`, http.StatusText(step.Status), step.Status)
 		return
 	}
 	if !req.Stream {
@@ -295,9 +295,7 @@ func stream(w http.ResponseWriter, number int, step Step) {
 		chunk := map[string]any{
 			"id": fmt.Sprintf("chatcmpl-%d", number), "object": "chat.completion.chunk", "created": 1, "model": Model, "choices": choices,
 		}
-		for k, v := range extra {
-			chunk[k] = v
-		}
+		maps.Copy(chunk, extra)
 		data, err := json.Marshal(chunk)
 		if err != nil {
 			return

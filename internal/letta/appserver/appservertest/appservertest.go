@@ -25,7 +25,7 @@ import (
 )
 
 // Token is the server's capability token.
-const Token = "token-of-the-test-server"
+const Token = "token-of-the-test-server" //nolint:gosec // G101: it opens a server that lives for one test
 
 // ModelKey is the key of the model's provider, as the server keeps it in a
 // file that no agent may read.
