@@ -156,8 +156,8 @@ spec.delivery.maxBatchBytes                      minimum=1024 maximum=262144 for
 spec.delivery.maxConcurrentTurns                 minimum=1 maximum=64 format=int32
 spec.delivery.turnTimeoutSeconds                 minimum=5 maximum=3600 format=int32
 spec.letta                                       required
-spec.letta.backend                               required enum=API
-spec.letta.baseURL                               required maxLength=253 pattern=^https?://[A-Za-z0-9.\[\]:-]+$
+spec.letta.backend                               required enum=API|AppServer
+spec.letta.baseURL                               required maxLength=253 pattern=^(http|ws)s?://[A-Za-z0-9.\[\]:-]+$
 spec.letta.credentialsSecretRef.name             required minLength=1 maxLength=63
 spec.letta.insecure                              enum=Deny|Allow
 spec.recall.maxCharacters                        minimum=200 maximum=9500 format=int32

@@ -69,7 +69,8 @@ const (
 	ruleMachine = "owner, publicKey and memoryRef cannot be changed"
 	ruleRequest = "grantRequest can only grow"
 
-	ruleHTTPS  = "baseURL must be https, or insecure must be Allow"
+	ruleHTTPS  = "baseURL must be https or wss, or insecure must be Allow"
+	ruleSocket = "ws and wss are for the backend AppServer"
 	ruleStore  = "endpoint and publicEndpoint must be https, or insecure must be Allow"
 	ruleSource = "give exactly one of template and id"
 	ruleName   = "the name of a TeamMemory has at most 40 characters"
@@ -287,6 +288,24 @@ var ruleCases = map[string]ruleCase{
 		rule:   ruleHTTPS, kind: "TeamMemory",
 		refused:  change{"spec.letta.baseURL": "http://letta"},
 		accepted: change{"spec.letta.baseURL": "https://letta"},
+	},
+	"Letta over ws": {
+		reason: "a token is sent there",
+		rule:   ruleHTTPS, kind: "TeamMemory", create: true,
+		refused:  change{"spec.letta.backend": "AppServer", "spec.letta.baseURL": "ws://letta:4500", "spec.letta.insecure": absent},
+		accepted: change{"spec.letta.backend": "AppServer", "spec.letta.baseURL": "wss://letta:4500", "spec.letta.insecure": absent},
+	},
+	"a socket for the API": {
+		reason: "the API is spoken over HTTP",
+		rule:   ruleSocket, kind: "TeamMemory", create: true,
+		refused:  change{"spec.letta.baseURL": "wss://letta"},
+		accepted: change{"spec.letta.baseURL": "wss://letta", "spec.letta.backend": "AppServer"},
+	},
+	"the API at the address of a socket": {
+		reason: "the rule holds at update too",
+		rule:   ruleSocket, kind: "TeamMemory",
+		refused:  change{"spec.letta.baseURL": "wss://letta"},
+		accepted: change{"spec.letta.backend": "AppServer"},
 	},
 	"store over http": {
 		reason: "words go there",

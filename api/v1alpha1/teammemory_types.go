@@ -5,11 +5,15 @@ import (
 )
 
 // Backend names a Letta back end.
-// +kubebuilder:validation:Enum=API
+// +kubebuilder:validation:Enum=API;AppServer
 type Backend string
 
-// BackendAPI is the REST API v1: Letta Cloud, and the archived server.
-const BackendAPI Backend = "API"
+const (
+	// BackendAPI is the REST API v1: Letta Cloud, and the archived server.
+	BackendAPI Backend = "API"
+	// BackendAppServer is the App Server, which people run themselves.
+	BackendAppServer Backend = "AppServer"
+)
 
 // Scope says how many agents a TeamMemory has.
 // +kubebuilder:validation:Enum=Project;Team
@@ -50,24 +54,26 @@ const (
 )
 
 // Letta says where a memory's agents live.
-// +kubebuilder:validation:XValidation:rule="(has(self.insecure) && self.insecure == 'Allow') || self.baseURL.startsWith('https://')",message="baseURL must be https, or insecure must be Allow"
+// +kubebuilder:validation:XValidation:rule="(has(self.insecure) && self.insecure == 'Allow') || self.baseURL.startsWith('https://') || self.baseURL.startsWith('wss://')",message="baseURL must be https or wss, or insecure must be Allow"
+// +kubebuilder:validation:XValidation:rule="self.backend == 'AppServer' || self.baseURL.startsWith('http')",message="ws and wss are for the backend AppServer"
 type Letta struct {
 	// backend is the protocol spoken at baseURL.
 	// +required
 	Backend Backend `json:"backend"`
 
-	// baseURL is where it is spoken, without a path.
+	// baseURL is where it is spoken, without a path. For an AppServer https
+	// and wss mean the same, and so do http and ws.
 	// +required
 	// +kubebuilder:validation:MaxLength=253
-	// +kubebuilder:validation:Pattern=`^https?://[A-Za-z0-9.\[\]:-]+$`
+	// +kubebuilder:validation:Pattern=`^(http|ws)s?://[A-Za-z0-9.\[\]:-]+$`
 	BaseURL string `json:"baseURL"`
 
-	// insecure is Allow where baseURL may be http. Omitted means Deny.
+	// insecure is Allow where baseURL may be http or ws. Omitted means Deny.
 	// +optional
 	Insecure Insecure `json:"insecure,omitempty"`
 
-	// credentialsSecretRef names a Secret with the key apiKey. Omitted means
-	// no key.
+	// credentialsSecretRef names a Secret with the key apiKey, or with the key
+	// token for an AppServer. Omitted means no key.
 	// +optional
 	CredentialsSecretRef *LocalRef `json:"credentialsSecretRef,omitempty"`
 }

@@ -26,6 +26,7 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/letta/api"
+	"github.com/undersong-dev/undersong/internal/letta/appserver"
 	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/store"
 )
@@ -37,6 +38,7 @@ const HostsAnnotation = "undersong.dev/hosts"
 // Keys of the Secrets.
 const (
 	apiKeyKey          = "apiKey"
+	tokenKey           = "token"
 	accessKeyIDKey     = "accessKeyID"
 	secretAccessKeyKey = "secretAccessKey"
 )
@@ -99,9 +101,19 @@ func (o *Opener) Store(ctx context.Context, m *v1alpha1.TeamMemory) (*store.Buck
 // Letta opens the memory's Letta back end.
 func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Client, error) {
 	spec := m.Spec.Letta
-	return open(ctx, o, o.lettas, m, spec.CredentialsSecretRef, []string{spec.BaseURL}, []string{apiKeyKey},
+	key := apiKeyKey
+	dial := func(key string) (letta.Client, error) {
+		return api.New(api.Options{BaseURL: spec.BaseURL, Key: key, Transport: o.Transport})
+	}
+	if spec.Backend == v1alpha1.BackendAppServer {
+		key = tokenKey
+		dial = func(token string) (letta.Client, error) {
+			return appserver.New(appserver.Options{BaseURL: spec.BaseURL, Token: token, Transport: o.Transport})
+		}
+	}
+	return open(ctx, o, o.lettas, m, spec.CredentialsSecretRef, []string{spec.BaseURL}, []string{key},
 		func(secret map[string]string) (letta.Client, error) {
-			c, err := api.New(api.Options{BaseURL: spec.BaseURL, Key: secret[apiKeyKey], Transport: o.Transport})
+			c, err := dial(secret[key])
 			if err != nil {
 				return nil, outcome.Stallf(v1alpha1.InvalidSpecReason, "spec.letta: %w", err)
 			}

@@ -17,6 +17,7 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/letta/api"
+	"github.com/undersong-dev/undersong/internal/letta/appserver"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/internal/outcome"
 )
@@ -73,6 +74,30 @@ func TestASecretGoesOnlyWhereItSays(t *testing.T) {
 				t.Errorf("%s: error is %v, want reason %s", c.reason, err, c.want)
 			}
 		})
+	}
+}
+
+func TestAnAppServerHasAToken(t *testing.T) {
+	s := secret("letta.example.com:4500", "only an API key")
+	o, _ := opener(t, s)
+	m := memory("wss://letta.example.com:4500")
+	m.Spec.Letta.Backend = v1alpha1.BackendAppServer
+	_, err := o.Letta(t.Context(), m)
+	if err == nil || !strings.Contains(err.Error(), "give the Secret ns/letta a value for the key token") {
+		t.Errorf("without a token: %v", err)
+	}
+	s = s.DeepCopy()
+	s.Data["token"] = []byte("t")
+	if err := o.Secrets.(client.Client).Update(t.Context(), s); err != nil { //nolint:forcetypeassert // made above
+		t.Fatal(err)
+	}
+	c, err := o.Letta(t.Context(), m)
+	if _, ok := c.(*appserver.Client); err != nil || !ok {
+		t.Errorf("with a token: %T, %v, want a client of the App Server", c, err)
+	}
+	m.Generation, m.Spec.Letta.BaseURL = 2, "wss://evil.example.com"
+	if _, err := o.Letta(t.Context(), m); err == nil || outcome.Of(err).Reason != v1alpha1.InvalidSpecReason {
+		t.Errorf("at another host: %v, want that the token is not sent there", err)
 	}
 }
 
