@@ -76,6 +76,7 @@ not name.`,
 	root.SetErr(s.Err)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.versionCommand())
+	root.AddCommand(s.transcriptCommand(), s.redactCommand())
 	return root
 }
 

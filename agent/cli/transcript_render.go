@@ -1,0 +1,94 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/transcript"
+)
+
+func (s *System) renderCommand() *cobra.Command {
+	var state string
+	cmd := &cobra.Command{
+		Use:   "render [flags] FILE",
+		Short: "Print what of a transcript a team's memory is told",
+		Long: `Print what of a transcript a team's memory is told: what people typed, what the
+assistant said, and calls and results of tools in short. Where something was
+redacted stands [redacted:<rule>]. Of a subagent's transcript, which is archived
+and not told, it prints what would be.
+
+With --state FILE it reads on from where the last call with the same FILE ended.`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(_ *cobra.Command, args []string) error { return s.renderTranscript(args[0], state) },
+	}
+	cmd.Flags().StringVar(&state, "state", "", "read on from the cursor in this `file`, and keep it there")
+	return cmd
+}
+
+func (s *System) renderTranscript(path, statePath string) error {
+	redactor, err := redact.New()
+	if err != nil {
+		return err
+	}
+	state, err := loadState(statePath)
+	if err != nil {
+		return err
+	}
+	o, err := identify(path, path)
+	if err != nil {
+		return err
+	}
+	p, leftover, err := state.pass(o)
+	if err != nil {
+		return err
+	}
+	before := map[string]string{}
+	if known := state.find(o); known != nil && !leftover {
+		// What was told is not told again, in whatever file it comes.
+		before = known.roles()
+		p.cursor.Records = slices.Clone(known.Records)
+	}
+	var (
+		seen transcript.Known
+		out  = bufio.NewWriter(s.Out)
+	)
+	err = p.read(redactor, func(it *item) error {
+		if it.err != nil {
+			return nil //nolint:nilerr // it says nothing
+		}
+		p.cursor.State.Fold(it.record, p.session)
+		if _, told := before[it.record.UUID]; told || seen.Add(it.record) != transcript.New {
+			p.tools.Fold(it.clean)
+			return nil
+		}
+		entries := it.clean.Memory(p.kind, p.session, transcript.Policy{}, &p.tools)
+		if state != nil && it.record.UUID != "" {
+			p.cursor.Records = append(p.cursor.Records, role(it.clean.Entries(p.kind, p.session))+":"+it.record.UUID)
+		}
+		var text strings.Builder
+		transcript.Render(&text, entries)
+		_, err := out.WriteString(text.String())
+		return err
+	})
+	if err := errors.Join(err, out.Flush()); err != nil {
+		return err
+	}
+	if leftover {
+		return nil
+	}
+	state.keep(p.cursor)
+	return state.save()
+}
+
+// role is who says the words of a record, "" if it has none.
+func role(entries []transcript.Entry) string {
+	if len(entries) == 0 {
+		return ""
+	}
+	return string(entries[0].Speaker)
+}
