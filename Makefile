@@ -43,7 +43,7 @@ dev: build thread-tools ## Run the demo's stack until Ctrl-C; its state stays in
 ##@ Test
 
 .PHONY: test
-test: thread-tools race-note ## Run everything: race detector, API server, store, faults and kills.
+test: thread-tools letta-try race-note ## Run everything: race detector, API server, store, faults and kills.
 	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -v '/test/e2e$$')
 	go -C internal/redact/compare test ./...
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 ./test/e2e/...
@@ -73,6 +73,11 @@ fuzz: ## Fuzz every target for FUZZ_TIME=30s.
 .PHONY: race-note
 race-note:
 	@$(if $(RACE),:,echo "test: the race detector is OFF: it needs cgo and a C compiler" >&2)
+
+# The real App Server comes from npm, which not every machine reaches.
+.PHONY: letta-try
+letta-try:
+	@hack/tools/letta-appserver/install || echo "test: the tests with the real App Server are SKIPPED: see above" >&2
 
 ##@ Keep in order
 

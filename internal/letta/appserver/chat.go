@@ -11,6 +11,8 @@ import (
 // chat is what is known of a conversation from its events. The connection's
 // lock guards it.
 type chat struct {
+	// uses counts the calls that look at it now.
+	uses int
 	// status is the server's word for what its loop does.
 	status string
 	// active are the runs under way.

@@ -291,24 +291,39 @@ func (k *conn) await(ctx context.Context, op string, effect bool, answers <-chan
 	}
 }
 
+// subscribe makes the server send the events of a conversation. It answers
+// when it has told how things stand.
+func (k *conn) subscribe(ctx context.Context, op string, ref letta.Ref) error {
+	return k.call(ctx, op, false, map[string]any{
+		"type": "runtime_start", "agent_id": ref.AgentID, "conversation_id": ref.ConversationID,
+		"mode": "standard", "skill_sources": []string{}, "wait_for_replay": true,
+	}, nil)
+}
+
 // start listens to a conversation and returns what the server says of it. It
-// asks each time: what was heard may be old.
-func (k *conn) start(ctx context.Context, op string, ref letta.Ref) (*chat, error) {
+// asks each time: what was heard may be old. leave must be called; without an
+// error only.
+func (k *conn) start(ctx context.Context, op string, ref letta.Ref) (state *chat, leave func(), err error) {
 	k.mu.Lock()
 	state, ok := k.chats[ref]
 	if !ok {
 		state = &chat{byRun: map[string][]string{}}
 		k.chats[ref] = state
 	}
+	state.uses++
 	k.mu.Unlock()
-	err := k.call(ctx, op, false, map[string]any{
-		"type": "runtime_start", "agent_id": ref.AgentID, "conversation_id": ref.ConversationID,
-		"mode": "standard", "skill_sources": []string{}, "wait_for_replay": true,
-	}, nil)
-	if err != nil {
-		return nil, err
+	leave = func() {
+		k.mu.Lock()
+		defer k.mu.Unlock()
+		if state.uses--; state.uses == 0 {
+			delete(k.chats, ref) // there are as many conversations as sessions
+		}
 	}
-	return state, nil
+	if err := k.subscribe(ctx, op, ref); err != nil {
+		leave()
+		return nil, nil, err
+	}
+	return state, leave, nil
 }
 
 // look reads the state of a conversation under the connection's lock.

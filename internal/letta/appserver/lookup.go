@@ -30,10 +30,11 @@ func (c *Client) Lookup(ctx context.Context, ref letta.Ref, id string) (letta.De
 	if err != nil {
 		return letta.DeliveryUnknown, letta.Turn{}, err
 	}
-	state, err := conn.start(ctx, op, ref)
+	state, leave, err := conn.start(ctx, op, ref)
 	if err != nil {
 		return letta.DeliveryUnknown, letta.Turn{}, err
 	}
+	defer leave()
 	view := conn.look(state)
 	h, err := c.history(ctx, op, ref, id, view)
 	if err != nil {

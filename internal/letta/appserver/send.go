@@ -29,8 +29,16 @@ func (c *Client) Send(ctx context.Context, ref letta.Ref, in []letta.Input, opt 
 	if err := c.settled(ctx, op, in); err != nil {
 		return letta.Turn{}, err
 	}
-	conn, state, err := c.listen(ctx, op, ref)
+	conn, err := c.connect(ctx, op)
 	if err != nil {
+		return letta.Turn{}, err
+	}
+	state, leave, err := conn.start(ctx, op, ref)
+	if err != nil {
+		return letta.Turn{}, err
+	}
+	defer leave()
+	if err := c.prepare(ctx, op, conn, ref); err != nil {
 		return letta.Turn{}, err
 	}
 	view := conn.look(state)
@@ -102,28 +110,17 @@ func (c *Client) settled(ctx context.Context, op string, in []letta.Input) error
 	}
 }
 
-// listen makes both connections listen to the conversation. It returns the
-// one that carries requests.
-func (c *Client) listen(ctx context.Context, op string, ref letta.Ref) (*conn, *chat, error) {
-	conn, err := c.connect(ctx, op)
-	if err != nil {
-		return nil, nil, err
-	}
-	state, err := conn.start(ctx, op, ref)
-	if err != nil {
-		return nil, nil, err
-	}
+// prepare does what a turn needs besides: no dreams, and the connection that
+// keeps the turn alive when the first is cut.
+func (c *Client) prepare(ctx context.Context, op string, conn *conn, ref letta.Ref) error {
 	if err := c.noDreams(ctx, op, conn, ref.AgentID); err != nil {
-		return nil, nil, err
+		return err
 	}
 	second, err := c.ensure(ctx, op, &c.second)
 	if err != nil {
-		return nil, nil, err
+		return err
 	}
-	if _, err := second.start(ctx, op, ref); err != nil {
-		return nil, nil, err
-	}
-	return conn, state, nil
+	return second.subscribe(ctx, op, ref)
 }
 
 // run gives the input and waits for the end of its turn.
@@ -259,10 +256,11 @@ func (c *Client) Cancel(ctx context.Context, ref letta.Ref) error {
 	if err != nil {
 		return err
 	}
-	state, err := conn.start(ctx, op, ref)
+	state, leave, err := conn.start(ctx, op, ref)
 	if err != nil {
 		return err
 	}
+	defer leave()
 	var answer struct {
 		Aborted bool `json:"aborted"`
 	}
