@@ -189,6 +189,7 @@ type inspection struct {
 	badLines []int64 // the first ones
 
 	title, tag, pullRequest, branch string
+	forkedFrom, continuedIn, owner  string // owner is the session, fit to be shown
 	firstPrompt, agentID, foreignID string
 
 	users, assistants, characters, repeats int64
@@ -430,6 +431,7 @@ func (i *inspection) finish(redactor *redact.Redactor) error {
 	}
 	state := i.cursor.State
 	i.title, i.tag, i.pullRequest, i.branch = text(state.Title), text(state.Tag), text(state.PullRequest), text(state.Branch)
+	i.forkedFrom, i.continuedIn, i.owner = text(state.ForkedFrom), text(state.ContinuedIn), text(i.session)
 	if i.kind == transcript.MainStream {
 		for _, id := range i.tree.Abandoned() {
 			if err := i.abandoned.add(id); err != nil {

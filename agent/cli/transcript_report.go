@@ -51,7 +51,7 @@ func (i *inspection) writeJSON(w io.Writer) error {
 	o := object{w: bufio.NewWriter(w)}
 	_ = o.w.WriteByte('{') // Flush says it
 	o.value("file", i.name)
-	o.text("session_id", i.session)
+	o.text("session_id", i.owner)
 	kind := "session"
 	if i.kind == transcript.AgentStream {
 		kind = "subagent"
@@ -90,7 +90,6 @@ func (i *inspection) writeJSON(w io.Writer) error {
 		o.list("new", i.fresh)
 	}
 
-	state := i.cursor.State
 	o.text("title", i.title)
 	if i.title == "" {
 		o.value("title_absent", true)
@@ -98,8 +97,8 @@ func (i *inspection) writeJSON(w io.Writer) error {
 	o.text("tag", i.tag)
 	o.text("pull_request", i.pullRequest)
 	o.text("branch", i.branch)
-	o.text("forked_from", state.ForkedFrom)
-	o.text("continued_in", state.ContinuedIn)
+	o.text("forked_from", i.forkedFrom)
+	o.text("continued_in", i.continuedIn)
 	o.value("assistant_messages", i.usage.Messages())
 	o.value("output_tokens_once_per_message", i.usage.OutputTokens())
 
@@ -149,7 +148,7 @@ type table struct {
 func (t *table) add(i *inspection) {
 	t.files++
 	number := func(n int64) string { return fmt.Sprintf("%d", n) }
-	session := safe(i.session)
+	session := safe(brief(i.owner, 64))
 	if session == "" {
 		session = "(none named)"
 	}
@@ -240,11 +239,11 @@ func (t *table) note(i *inspection) {
 	if len(i.unknown) > 0 {
 		say("types that are not known: %s", safe(strings.Join(i.unknown, ", ")))
 	}
-	if i.cursor.State.ForkedFrom != "" {
-		say("forked from session %s", safe(brief(i.cursor.State.ForkedFrom, 64)))
+	if i.forkedFrom != "" {
+		say("forked from session %s", safe(brief(i.forkedFrom, 64)))
 	}
-	if i.cursor.State.ContinuedIn != "" {
-		say("goes on in session %s", safe(brief(i.cursor.State.ContinuedIn, 64)))
+	if i.continuedIn != "" {
+		say("goes on in session %s", safe(brief(i.continuedIn, 64)))
 	}
 }
 

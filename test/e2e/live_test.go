@@ -17,6 +17,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
@@ -40,8 +42,8 @@ const liveTurns = 18
 // session as a busy Claude Code does, while it calls the real hook: records in
 // torn writes, a rename into a worktree's folder, half an answer that is cut
 // out again, a cleanup that truncates the file, subagents, another session's
-// records in the file, and for some seeds an end in the middle of a line. What
-// the generator says that a correct reader holds must be in the archive, and
+// records in the file, and for some seeds an end in the middle of a line or a
+// daemon that is killed on the way. What the generator says that a correct reader holds must be in the archive, and
 // its words in Letta once each.
 func TestALiveSessionArrivesAsItsManifestSays(t *testing.T) {
 	python, err := exec.LookPath("python3")
@@ -54,6 +56,52 @@ func TestALiveSessionArrivesAsItsManifestSays(t *testing.T) {
 	}
 	for seed := 1; seed <= seeds; seed++ {
 		t.Run(strconv.Itoa(seed), func(t *testing.T) { playLive(t, python, seed) })
+	}
+}
+
+// killWhileWriting kills the daemon in the middle of the play. The next hook
+// starts another.
+func (w *world) killWhileWriting(projects string) error {
+	return stack.Eventually(w.t.Context(), within, func() error {
+		files, err := filepath.Glob(filepath.Join(projects, "*", "*.jsonl"))
+		if err != nil || len(files) == 0 {
+			return errors.New("nothing is written yet")
+		}
+		if info, err := os.Stat(files[0]); err != nil || info.Size() < 20<<10 || w.desk.DaemonPID() == 0 {
+			return errors.New("the play is not in its middle yet")
+		}
+		w.desk.KillDaemon()
+		return nil
+	})
+}
+
+// inspected compares what undersong transcript inspect says of the files that
+// were left with the manifest.
+func (w *world) inspected(projects string, want *live) {
+	w.t.Helper()
+	out, err := w.desk.Run(w.t.Context(), "transcript", "inspect", "--json", projects)
+	w.must(err)
+	got := map[string][]string{}
+	for line := range strings.Lines(out) {
+		var file struct {
+			File         string   `json:"file"`
+			Lines        int      `json:"complete_lines"`
+			Consumed     int64    `json:"consumed_bytes"`
+			Title        string   `json:"title"`
+			Conversation []string `json:"conversation"`
+		}
+		w.must(json.Unmarshal([]byte(line), &file))
+		got[file.File] = file.Conversation
+		if file.File == want.Path && (file.Lines != want.Lines || file.Consumed != want.Consumed || file.Title != want.Title) {
+			w.t.Errorf("inspect finds %d lines, %d bytes and the title %q, want %d, %d, %q", file.Lines, file.Consumed, file.Title, want.Lines, want.Consumed, want.Title)
+		}
+	}
+	expected := map[string][]string{want.Path: want.Conversation}
+	for _, a := range want.Agents {
+		expected[a.File] = a.Conversation
+	}
+	if diff := cmp.Diff(expected, got); diff != "" {
+		w.t.Errorf("inspect (-want +got):\n%s", diff)
 	}
 }
 
@@ -104,9 +152,18 @@ func playLive(t *testing.T, python string, seed int) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.desk.Home, "TMPDIR=" + os.TempDir(), "UNDERSONG_HOME=" + w.desk.State,
 		"CLAUDE_CONFIG_DIR=" + w.desk.ClaudeDir(), "CLAUDECODE=1", "CLAUDE_CODE_ENTRYPOINT=cli",
 	}
+	killed := make(chan error, 1)
+	go func() {
+		if seed%3 != 0 {
+			killed <- nil
+			return
+		}
+		killed <- w.killWhileWriting(projects)
+	}()
 	if out, err := gen.CombinedOutput(); err != nil {
 		t.Fatalf("gen_live.py: %v\n%s", err, out)
 	}
+	w.must(<-killed)
 	data, err := os.ReadFile(manifest)
 	w.must(err)
 	var want live
@@ -120,6 +177,7 @@ func playLive(t *testing.T, python string, seed int) {
 		}
 	}
 	streams := want.read(t, projects)
+	w.inspected(projects, &want)
 
 	var got arrived
 	w.must(stack.Eventually(t.Context(), within, func() error {
