@@ -100,21 +100,36 @@ func openTranscript(path string) (*os.File, fs.FileInfo, error) {
 	return file, info, nil
 }
 
+// found are the transcripts at a path.
+type found struct {
+	origins []origin
+	// others counts files that lie beside those of subagents, end in .jsonl, and
+	// are no transcripts.
+	others int
+	// problems are why some of a folder's files could not be looked at.
+	problems []error
+}
+
 // transcripts lists the transcripts at a path: the file itself, or all that lie
-// in a folder and below, in the order of their names. Files of other kinds that
-// end in .jsonl lie beside those of subagents; they are passed over, and counted.
-func transcripts(path string) (origins []origin, others int, err error) {
+// in a folder and below, in the order of their names.
+func transcripts(path string) (found, error) {
+	var all found
 	info, err := os.Stat(path)
 	if err != nil {
-		return nil, 0, err
+		return all, err
 	}
 	if !info.IsDir() {
 		o, err := identify(path, path)
-		return []origin{o}, 0, err
+		all.origins = []origin{o}
+		return all, err
 	}
 	err = filepath.WalkDir(path, func(at string, entry fs.DirEntry, err error) error {
-		if err != nil || !entry.Type().IsRegular() || filepath.Ext(at) != ".jsonl" {
-			return err
+		if err != nil {
+			all.problems = append(all.problems, err) // the rest can still be read
+			return nil
+		}
+		if !entry.Type().IsRegular() || filepath.Ext(at) != ".jsonl" {
+			return nil
 		}
 		name, err := filepath.Rel(path, at)
 		if err != nil {
@@ -122,12 +137,16 @@ func transcripts(path string) (origins []origin, others int, err error) {
 		}
 		below := "/" + filepath.ToSlash(filepath.Dir(name)) + "/"
 		if strings.Contains(below, "/subagents/") && !agentFile.MatchString(entry.Name()) {
-			others++
+			all.others++
 			return nil
 		}
 		o, err := identify(at, name)
-		origins = append(origins, o)
-		return err
+		if err != nil {
+			all.problems = append(all.problems, err)
+			return nil
+		}
+		all.origins = append(all.origins, o)
+		return nil
 	})
-	return origins, others, err
+	return all, err
 }

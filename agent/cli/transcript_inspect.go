@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
@@ -54,7 +55,7 @@ func (s *System) inspect(path string, asJSON bool, statePath string, known []str
 	if err != nil {
 		return err
 	}
-	origins, others, err := transcripts(path)
+	all, err := transcripts(path)
 	if err != nil {
 		return err
 	}
@@ -64,9 +65,8 @@ func (s *System) inspect(path string, asJSON bool, statePath string, known []str
 			return err
 		}
 	}
-	t := table{others: others}
-	var failed error
-	for _, o := range origins {
+	t := table{others: all.others}
+	for _, o := range all.origins {
 		err := in.file(o, func(i *inspection) error {
 			if asJSON {
 				return i.writeJSON(s.Out)
@@ -74,13 +74,11 @@ func (s *System) inspect(path string, asJSON bool, statePath string, known []str
 			t.add(i)
 			return nil
 		})
-		if err != nil && len(origins) == 1 {
-			return err
+		if err != nil && o.name == filepath.ToSlash(path) {
+			return err // there is no other
 		}
 		if err != nil {
-			// The other files can still be read.
-			failed = errors.New("some transcripts could not be read")
-			_, _ = fmt.Fprintf(s.Err, "undersong: %s\n", safe(err.Error())) // there is nowhere else to say it
+			all.problems = append(all.problems, err)
 		}
 	}
 	if !asJSON {
@@ -88,7 +86,16 @@ func (s *System) inspect(path string, asJSON bool, statePath string, known []str
 			return err
 		}
 	}
-	return errors.Join(failed, state.save())
+	if err := state.save(); err != nil {
+		return err
+	}
+	for _, problem := range all.problems {
+		_, _ = fmt.Fprintln(s.Err, "undersong: "+safe(problem.Error())) // there is nowhere else to say it
+	}
+	if n := len(all.problems); n > 0 {
+		return fmt.Errorf("inspect %s: %s could not be read", path, many(int64(n), "file"))
+	}
+	return nil
 }
 
 // inspector inspects files.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -294,6 +295,59 @@ func TestRenderReadsOn(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestInspectReadsTheRestOfAFolder: one file that cannot be read is told of, and
+// keeps nobody from the others.
+func TestInspectReadsTheRestOfAFolder(t *testing.T) {
+	m := newMachine(t)
+	dir := filepath.Join(m.dir, "talks")
+	put(t, filepath.Join(dir, "a.jsonl"), "{}\n")
+	put(t, filepath.Join(dir, "b.jsonl"), "{}\n")
+	put(t, filepath.Join(dir, "c.jsonl"), "{}\n")
+	if err := os.Chmod(filepath.Join(dir, "b.jsonl"), 0); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.ReadFile(filepath.Join(dir, "b.jsonl")); err == nil {
+		t.Skip("NOT TESTED: this user can read every file")
+	}
+	code, out, errs := m.run("transcript", "inspect", "--json", dir)
+	if code != 1 || strings.Count(out, "\n") != 2 || !strings.Contains(errs, "b.jsonl") || !strings.Contains(errs, "1 file could not be read") {
+		t.Errorf("exit %d, printed %q, %q", code, out, errs)
+	}
+}
+
+var documentedKey = regexp.MustCompile("`([a-z_]+)`")
+
+// TestThePageNamesEveryKey compares the tables of docs/spec/commands.md with
+// what inspect --json prints.
+func TestThePageNamesEveryKey(t *testing.T) {
+	m := newMachine(t)
+	documented, printed := map[string]bool{}, map[string]bool{}
+	for line := range strings.Lines(get(t, filepath.Join("..", "..", "docs", "spec", "commands.md"))) {
+		if cells := strings.Split(line, "|"); len(cells) == 4 {
+			for _, key := range documentedKey.FindAllStringSubmatch(cells[1], -1) {
+				documented[key[1]] = true
+			}
+		}
+	}
+	state := filepath.Join(m.dir, "cursor.json")
+	_, out, errs := m.run("transcript", "inspect", "--json", "--state", state, corpus(t))
+	if errs != "" {
+		t.Fatal(errs)
+	}
+	for line := range strings.Lines(out) {
+		var keys map[string]any
+		if err := json.Unmarshal([]byte(line), &keys); err != nil {
+			t.Fatal(err)
+		}
+		for key := range keys {
+			printed[key] = true
+		}
+	}
+	if diff := cmp.Diff(documented, printed); diff != "" {
+		t.Errorf("-documented +printed:\n%s", diff)
 	}
 }
 
