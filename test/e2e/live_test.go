@@ -15,7 +15,9 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -23,6 +25,7 @@ import (
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
 	"github.com/undersong-dev/undersong/internal/transcript"
+	"github.com/undersong-dev/undersong/test/replay"
 	"github.com/undersong-dev/undersong/test/stack"
 	"github.com/undersong-dev/undersong/test/tools"
 )
@@ -59,20 +62,67 @@ func TestALiveSessionArrivesAsItsManifestSays(t *testing.T) {
 	}
 }
 
-// killWhileWriting kills the daemon in the middle of the play. The next hook
-// starts another.
-func (w *world) killWhileWriting(projects string) error {
-	return stack.Eventually(w.t.Context(), within, func() error {
+// haltAtHalfAnAnswer stops the generator while half an answer is in the file,
+// until that is uploaded, and returns the half: what is cut out then was read
+// before. It returns nil if the generator was faster. Its end, should it come
+// meanwhile, is put back.
+func (w *world) haltAtHalfAnAnswer(gen *os.Process, projects string, ended chan error) []byte {
+	w.t.Helper()
+	look := func() (path string, half []byte) {
 		files, err := filepath.Glob(filepath.Join(projects, "*", "*.jsonl"))
-		if err != nil || len(files) == 0 {
-			return errors.New("nothing is written yet")
+		w.must(err)
+		for _, path := range files {
+			data, err := os.ReadFile(path)
+			if err != nil {
+				continue // it was just moved
+			}
+			last := data[bytes.LastIndexByte(bytes.TrimSuffix(data, []byte("\n")), '\n')+1:]
+			if bytes.HasSuffix(last, []byte("\n")) && bytes.Contains(last, []byte(`"half an answ"`)) {
+				return path, bytes.TrimSuffix(last, []byte("\n"))
+			}
 		}
-		if info, err := os.Stat(files[0]); err != nil || info.Size() < 20<<10 || w.desk.DaemonPID() == 0 {
-			return errors.New("the play is not in its middle yet")
+		return "", nil
+	}
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case err := <-ended:
+			ended <- err
+			return nil
+		case <-tick.C:
 		}
-		w.desk.KillDaemon()
+		if _, half := look(); half == nil {
+			continue
+		}
+		w.must(gen.Signal(syscall.SIGSTOP))
+		path, half := look()
+		if half != nil {
+			w.uploaded(path)
+		}
+		w.must(gen.Signal(syscall.SIGCONT))
+		return half
+	}
+}
+
+// uploaded calls a hook and waits until all lines of a session, and of its
+// subagents, are uploaded.
+func (w *world) uploaded(path string) {
+	w.t.Helper()
+	id := strings.TrimSuffix(filepath.Base(path), ".jsonl")
+	_, err := w.desk.Hook(w.t.Context(), w.cwd, map[string]any{"session_id": id, "transcript_path": path, "cwd": w.cwd, "hook_event_name": "Stop"})
+	w.must(err)
+	s := replay.Session{ID: id, Transcript: path}
+	w.must(stack.Eventually(w.t.Context(), within, func() error {
+		sessions, err := w.team.Sessions(w.t.Context())
+		if err != nil {
+			return err
+		}
+		if len(sessions) != 1 || sessions[0].Spec.Lines < s.Lines() {
+			return errors.New("half an answer is not uploaded")
+		}
 		return nil
-	})
+	}))
 }
 
 // inspected compares what undersong transcript inspect says of the files that
@@ -152,18 +202,18 @@ func playLive(t *testing.T, python string, seed int) {
 		"PATH=" + os.Getenv("PATH"), "HOME=" + w.desk.Home, "TMPDIR=" + os.TempDir(), "UNDERSONG_HOME=" + w.desk.State,
 		"CLAUDE_CONFIG_DIR=" + w.desk.ClaudeDir(), "CLAUDECODE=1", "CLAUDE_CODE_ENTRYPOINT=cli",
 	}
-	killed := make(chan error, 1)
-	go func() {
-		if seed%3 != 0 {
-			killed <- nil
-			return
-		}
-		killed <- w.killWhileWriting(projects)
-	}()
-	if out, err := gen.CombinedOutput(); err != nil {
-		t.Fatalf("gen_live.py: %v\n%s", err, out)
+	var out bytes.Buffer
+	gen.Stdout, gen.Stderr = &out, &out
+	w.must(gen.Start())
+	ended := make(chan error, 1)
+	go func() { ended <- gen.Wait() }()
+	half := w.haltAtHalfAnAnswer(gen.Process, projects, ended)
+	if seed%3 == 0 {
+		w.desk.KillDaemon() // the next hook starts another
 	}
-	w.must(<-killed)
+	if err := <-ended; err != nil {
+		t.Fatalf("gen_live.py: %v\n%s", err, out.String())
+	}
 	data, err := os.ReadFile(manifest)
 	w.must(err)
 	var want live
@@ -196,6 +246,12 @@ func playLive(t *testing.T, python string, seed int) {
 		t.Fatal(err)
 	}
 	want.checkTold(t, streams, got)
+	switch {
+	case half == nil:
+		t.Log("half an answer was cut out before anybody looked")
+	case !got.holds(half):
+		t.Error("half an answer was uploaded, and is not in the archive")
+	}
 	if got.session.Status.Title != want.Title {
 		t.Errorf("the title is %q, want %q", got.session.Status.Title, want.Title)
 	}
@@ -367,6 +423,18 @@ func (a *arrived) load(w *world, bucket *store.Bucket) error {
 		a.archive[header.Stream] = append(a.archive[header.Stream], archivedSegment{header, lines})
 	}
 	return nil
+}
+
+// holds reports whether a line is in the archive of the session's own stream.
+func (a *arrived) holds(line []byte) bool {
+	for _, s := range a.archive[segment.MainStream] {
+		for _, l := range s.lines {
+			if bytes.Equal(l, line) {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // missing fails while Letta does not have all words.
