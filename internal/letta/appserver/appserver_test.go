@@ -5,12 +5,14 @@ import (
 	"errors"
 	"net/http"
 	"net/http/httptest"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/google/go-cmp/cmp"
+	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/undersong-dev/undersong/internal/letta"
 )
@@ -172,6 +174,55 @@ func TestSilence(t *testing.T) {
 	c := scripted(t, func(context.Context, *websocket.Conn, string) {})
 	if _, err := c.AgentsByTag(t.Context(), []string{"a"}); !errors.Is(err, letta.ErrUnavailable) {
 		t.Errorf("no answer: %v, want ErrUnavailable", err)
+	}
+}
+
+// TestAnIDRests: the server takes an id that it just had for a repeat, says
+// that it began and runs nothing.
+func TestAnIDRests(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Now())
+	c, err := New(Options{BaseURL: "ws://letta", Clock: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	in := []letta.Input{{ClientID: "again", Text: "x"}}
+	if err := c.settled(t.Context(), "send", in); err != nil {
+		t.Errorf("an id that was never used: %v", err)
+	}
+	c.remember(newTurn(in, chatView{}), letta.Turn{})
+	done := make(chan error, 1)
+	go func() { done <- c.settled(t.Context(), "send", in) }()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for !now.HasWaiters() {
+		select {
+		case <-tick.C:
+		case err := <-done:
+			t.Fatalf("an id was used again at once: %v", err)
+		}
+	}
+	now.Step(settle)
+	if err := <-done; err != nil {
+		t.Errorf("after its rest: %v", err)
+	}
+}
+
+// TestTheEndsAreBounded: what is remembered of turns has a bound, and the
+// oldest goes first.
+func TestTheEndsAreBounded(t *testing.T) {
+	now := clocktesting.NewFakeClock(time.Now())
+	c, err := New(Options{BaseURL: "ws://letta", Clock: now})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range maxRemembered + 1 {
+		c.remember(newTurn([]letta.Input{{ClientID: strconv.Itoa(i)}}, chatView{}), letta.Turn{})
+		now.Step(time.Second)
+	}
+	_, first := c.ended["0"]
+	_, last := c.ended[strconv.Itoa(maxRemembered)]
+	if len(c.ended) != maxRemembered || first || !last {
+		t.Errorf("%d ends are remembered, the first %v, the last %v", len(c.ended), first, last)
 	}
 }
 

@@ -35,6 +35,64 @@ func lookup(t *testing.T, c *appserver.Client, ref letta.Ref, id string) letta.D
 	return d
 }
 
+// asked waits until the model was asked.
+func asked(t *testing.T, s *appservertest.Server, done <-chan error) {
+	t.Helper()
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for s.Model.Turns() == 0 {
+		select {
+		case <-tick.C:
+		case err := <-done:
+			t.Fatalf("Send ended before the model was asked: %v", err)
+		}
+	}
+}
+
+// TestCancelledWhileTheModelThinks: the server does not end the turn before
+// the model has answered, and then lists what came of the answer. For the
+// caller it is over, and stays unanswered.
+func TestCancelledWhileTheModelThinks(t *testing.T) {
+	s := realServer(t)
+	c := client(t, s.URL, appservertest.Token)
+	ref := conversation(t, c)
+	release := s.Model.Hold()
+	defer release()
+	in := letta.Input{ClientID: uuid.NewString(), Text: "hello"}
+	done := make(chan error, 1)
+	go func() {
+		turn, err := c.Send(context.WithoutCancel(t.Context()), ref, []letta.Input{in}, letta.SendOptions{})
+		if turn.StopReason != letta.StopCancelled {
+			t.Errorf("stop reason %q, want %q", turn.StopReason, letta.StopCancelled)
+		}
+		done <- err
+	}()
+	asked(t, s, done)
+	if err := c.Cancel(t.Context(), ref); err != nil {
+		t.Fatalf("Cancel: %v", err)
+	}
+	select {
+	case err := <-done:
+		if !errors.Is(err, letta.ErrTurnFailed) || errors.Is(err, letta.ErrOutcomeUnknown) {
+			t.Errorf("Send: %v, want that the turn failed", err)
+		}
+	case <-time.NewTimer(20 * time.Second).C:
+		t.Fatal("Send waits for a model that never answers")
+	}
+	release()
+	next := letta.Input{ClientID: uuid.NewString(), Text: "and again"}
+	turn, err := c.Send(t.Context(), ref, []letta.Input{next}, letta.SendOptions{})
+	if err != nil || turn.Text() != "Noted." {
+		t.Errorf("Send after the cancelled turn: %q, %v, want the answer", turn.Text(), err)
+	}
+	if got := lookup(t, c, ref, in.ClientID); got != letta.DeliveryNoReply {
+		t.Errorf("Lookup of the cancelled input = %v, want NoReply", got)
+	}
+	if got := lookup(t, c, ref, next.ClientID); got != letta.DeliveryReplied {
+		t.Errorf("Lookup of the next input = %v, want Replied", got)
+	}
+}
+
 // TestKilledInMidTurn: the message is on disk before the model is asked, and
 // whoever comes back finds it without an answer.
 func TestKilledInMidTurn(t *testing.T) {
@@ -49,15 +107,7 @@ func TestKilledInMidTurn(t *testing.T) {
 		_, err := c.Send(context.WithoutCancel(t.Context()), ref, []letta.Input{in}, letta.SendOptions{})
 		done <- err
 	}()
-	tick := time.NewTicker(10 * time.Millisecond)
-	defer tick.Stop()
-	for s.Model.Turns() == 0 {
-		select {
-		case <-tick.C:
-		case err := <-done:
-			t.Fatalf("Send ended before the model was asked: %v", err)
-		}
-	}
+	asked(t, s, done)
 	s.Kill()
 	if err := <-done; !errors.Is(err, letta.ErrOutcomeUnknown) {
 		t.Errorf("Send while the server is killed: %v, want that the outcome is unknown", err)
