@@ -43,11 +43,11 @@ const liveTurns = 18
 
 // TestALiveSessionArrivesAsItsManifestSays lets the corpus's generator write a
 // session as a busy Claude Code does, while it calls the real hook: records in
-// torn writes, a rename into a worktree's folder, half an answer that is cut
-// out again, a cleanup that truncates the file, subagents, another session's
-// records in the file, and for some seeds an end in the middle of a line or a
-// daemon that is killed on the way. What the generator says that a correct reader holds must be in the archive, and
-// its words in Letta once each.
+// torn writes, a rename into a worktree's folder, half an answer that is cut out
+// again, a cleanup that truncates the file, subagents, another session's records
+// in the file, and for some seeds an end in the middle of a line, or a daemon
+// that is killed on the way. What the generator says that a correct reader holds
+// must be in the archive, and its words in Letta once each.
 func TestALiveSessionArrivesAsItsManifestSays(t *testing.T) {
 	python, err := exec.LookPath("python3")
 	if err != nil {
