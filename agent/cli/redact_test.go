@@ -10,6 +10,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/undersong-dev/undersong/internal/redact"
 )
 
 // A token of no account, in two halves so that no scanner of repositories finds
@@ -149,4 +151,30 @@ func TestRedactAsTheCorpusExpects(t *testing.T) {
 			}
 		}
 	}
+}
+
+// FuzzRedactTwiceIsRedactOnce: whatever is piped through, ends, and comes out of
+// a second pass as it went in.
+func FuzzRedactTwiceIsRedactOnce(f *testing.F) {
+	f.Add("one\ntwo " + token + "\n")
+	f.Add(`{"type":"user","message":{"content":"` + token + `"}}` + "\nx <private>y")
+	f.Add("-----BEGIN PRIVATE KEY-----\n" + keyBody + "{\"type\":\"a\"}\n-----END PRIVATE KEY-----")
+	f.Add("{\"type\":\"a\"}\r\n\x00\xff\n\n{\"type\":1}")
+	redactor, err := redact.New()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, in string) {
+		pass := func(in string) string {
+			var out bytes.Buffer
+			if err := newFilter(redactor, &out, io.Discard).copy(strings.NewReader(in)); err != nil {
+				t.Fatal(err)
+			}
+			return out.String()
+		}
+		once := pass(in)
+		if twice := pass(once); twice != once {
+			t.Errorf("%q\nbecomes  %q\nand then %q", in, once, twice)
+		}
+	})
 }
