@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -337,7 +338,7 @@ func (i *inspection) record(it *item) error {
 		} else {
 			i.assistants++
 		}
-		i.characters += int64(len([]rune(e.Text)))
+		i.characters += int64(utf8.RuneCountInString(e.Text))
 		if err := errors.Join(i.conversation.add(role+":"+id), i.texts.entry(id, e.Text)); err != nil {
 			return err
 		}
