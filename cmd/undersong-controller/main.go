@@ -85,6 +85,7 @@ func run(ctx context.Context, args []string) error {
 	probeAddr := fs.String("health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 serves none")
 	namespace := fs.String("namespace", "", "the one namespace to work in; empty means all")
 	showVersion := fs.Bool("version", false, "print the version and exit")
+	grace := fs.Duration("shutdown-grace", 25*time.Second, "how long running turns are waited for at the end; keep it below the pod's own grace period")
 	zo := zap.Options{}
 	zo.BindFlags(fs)
 	if kubeconfig := flag.Lookup("kubeconfig"); kubeconfig != nil {
@@ -121,6 +122,7 @@ func run(ctx context.Context, args []string) error {
 		RenewDeadline:                 &l.deadline,
 		RetryPeriod:                   &l.retryEvery,
 		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       grace,
 	}
 	if *namespace != "" {
 		opts.Cache.DefaultNamespaces = map[string]cache.Config{*namespace: {}}
@@ -152,7 +154,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	}
 	err = errors.Join(
 		(&session.Reconciler{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: &connect.Agents{}, Turns: turns,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: &connect.Agents{Clock: c}, Turns: turns,
 			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
 		}).SetupWithManager(ctx, mgr),
 		(&workstation.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/utils/clock"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/crash"
@@ -50,6 +51,9 @@ func ProjectOf(a letta.Agent) (string, bool) {
 // none. One process makes one agent: two sessions that begin at the same time
 // wait for each other.
 type Agents struct {
+	// Clock tells when an agent is looked at again. Nil means never.
+	Clock clock.PassiveClock
+
 	mu   sync.Mutex
 	keys map[agentKey]*agentEntry
 }
@@ -57,24 +61,31 @@ type Agents struct {
 type agentKey struct {
 	memory  types.UID
 	project string
+	// id is the agent that spec names, empty for one that is made.
+	id string
 }
+
+// agentFresh is how long an agent is taken for what it was when it was last
+// looked at.
+const agentFresh = 5 * time.Minute
 
 type agentEntry struct {
 	// busy is a lock that can be given up on: it holds one token.
 	busy chan struct{}
 	id   string
+	at   time.Time
 }
 
 // Ensure returns the id of the agent.
 func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, project string) (string, error) {
-	e := a.entry(agentKey{m.UID, project})
+	e := a.entry(agentKey{m.UID, project, m.Spec.Agent.ID})
 	select {
 	case e.busy <- struct{}{}:
 	case <-ctx.Done():
 		return "", ctx.Err()
 	}
 	defer func() { <-e.busy }()
-	if e.id != "" {
+	if e.id != "" && (a.Clock == nil || a.Clock.Since(e.at) < agentFresh) {
 		return e.id, nil
 	}
 	agent, err := findAgent(ctx, c, m, project)
@@ -85,6 +96,9 @@ func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMem
 		return "", err
 	}
 	e.id = agent.ID
+	if a.Clock != nil {
+		e.at = a.Clock.Now()
+	}
 	return e.id, nil
 }
 
@@ -92,7 +106,7 @@ func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMem
 func (a *Agents) Forget(m *v1alpha1.TeamMemory, project string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	delete(a.keys, agentKey{m.UID, project})
+	delete(a.keys, agentKey{m.UID, project, m.Spec.Agent.ID})
 }
 
 func (a *Agents) entry(k agentKey) *agentEntry {

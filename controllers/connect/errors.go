@@ -1,6 +1,7 @@
 package connect
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -24,7 +25,7 @@ func (o *Opener) StoreError(m *v1alpha1.TeamMemory, err error) error {
 		return outcome.RetryAfterf(v1alpha1.StoreAccessDeniedReason, refused, "the store refuses the keys; check the Secret that TeamMemory %s names in spec.store.credentialsSecretRef, and the bucket's policy", m.Name)
 	case errors.Is(err, store.ErrBucketNotFound):
 		return outcome.RetryAfterf(v1alpha1.BucketNotFoundReason, refused, "create the bucket %s, or correct spec.store of TeamMemory %s", m.Spec.Store.Bucket, m.Name)
-	case errors.Is(err, store.ErrUnavailable):
+	case errors.Is(err, store.ErrUnavailable), errors.Is(err, context.DeadlineExceeded):
 		return outcome.Retryf(v1alpha1.StoreUnavailableReason, "the store at %s does not answer", m.Spec.Store.Endpoint)
 	}
 	return err

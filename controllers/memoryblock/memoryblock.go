@@ -95,7 +95,7 @@ func (r *Reconciler) mirror(ctx context.Context, b *v1alpha1.MemoryBlock) error 
 	if err != nil {
 		return fmt.Errorf("get TeamMemory: %w", err)
 	}
-	sessions, err := r.sessions(ctx, b)
+	sessions, err := r.sessions(ctx, mem, b)
 	if err != nil {
 		return err
 	}
@@ -143,15 +143,17 @@ func (r *Reconciler) show(b *v1alpha1.MemoryBlock, memory letta.Memory, sessions
 	return nil
 }
 
-// sessions are those whose agent keeps the block.
-func (r *Reconciler) sessions(ctx context.Context, b *v1alpha1.MemoryBlock) ([]v1alpha1.Session, error) {
+// sessions are those whose agent keeps the block. What a memory's scope makes
+// of a project is asked again each time: under another scope than before, a
+// block of the whole team must not show one project's memory.
+func (r *Reconciler) sessions(ctx context.Context, mem *v1alpha1.TeamMemory, b *v1alpha1.MemoryBlock) ([]v1alpha1.Session, error) {
 	var list v1alpha1.SessionList
 	if err := r.Client.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingFields{"spec.memoryRef.name": b.Spec.MemoryRef.Name}); err != nil {
 		return nil, fmt.Errorf("list Sessions: %w", err)
 	}
 	var of []v1alpha1.Session
 	for _, s := range list.Items {
-		if s.Status.SyncState != nil && s.Status.SyncState.AgentID != "" && (b.Spec.Project == "" || b.Spec.Project == s.Spec.Project.Remote) {
+		if s.Status.SyncState != nil && s.Status.SyncState.AgentID != "" && connect.Project(mem, s.Spec.Project.Remote) == b.Spec.Project {
 			of = append(of, s)
 		}
 	}

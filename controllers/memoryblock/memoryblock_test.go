@@ -166,3 +166,16 @@ func TestABlockWithAnotherNameIsLeftAlone(t *testing.T) {
 		t.Errorf("a second object for the same block has status %+v", b.Status)
 	}
 }
+
+func TestABlockOfTheWholeTeamShowsNoProjectsMemory(t *testing.T) {
+	w := newWorld(t)
+	w.write("- only for lantern")
+	w.key.Name = v1alpha1.MemoryBlockName("team", "", "conventions")
+	w.must(w.c.Create(t.Context(), &v1alpha1.MemoryBlock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: w.key.Name},
+		Spec:       v1alpha1.MemoryBlockSpec{MemoryRef: v1alpha1.LocalRef{Name: "team"}, Label: "conventions", Mode: v1alpha1.BlockLearned},
+	}))
+	if b, _ := w.reconcile(); b.Status.Value != "" {
+		t.Errorf("under scope Project it shows %q", b.Status.Value)
+	}
+}

@@ -58,10 +58,8 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 // it, which status keeps of the newest only; a listing of this one number
 // tells the rest.
 func (r *Reconciler) find(ctx context.Context, s *scope, bucket *store.Bucket, id segmentID) (string, error) {
-	key := segment.ArchiveKey(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name, id.workstation, id.seq, segment.Sum{})
-	prefix := key[:strings.LastIndex(key, "-")+1]
 	var found []string
-	for info, err := range bucket.List(ctx, prefix) {
+	for info, err := range bucket.List(ctx, archiveHead(s.ses, id)) {
 		if err != nil {
 			return "", r.Connect.StoreError(s.mem, err)
 		}
@@ -75,6 +73,13 @@ func (r *Reconciler) find(ctx context.Context, s *scope, bucket *store.Bucket, i
 	default:
 		return "", damaged(id, errors.New("it is there twice"))
 	}
+}
+
+// archiveHead is what the key of a segment begins with: all but the chain over
+// it.
+func archiveHead(ses *v1alpha1.Session, id segmentID) string {
+	key := segment.ArchiveKey(ses.Namespace, ses.Spec.Owner, ses.Name, id.workstation, id.seq, segment.Sum{})
+	return key[:strings.LastIndex(key, "-")+1]
 }
 
 // damaged is an error of the archive itself, which nobody but a person can

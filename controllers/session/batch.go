@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -136,7 +137,7 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 		c.tools.Fold(rec)
 		return false, nil
 	}
-	entries := rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools)
+	entries := shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools))
 	n := bytesOf(entries)
 	if c.limits.until == nil && len(c.entries) > 0 && n > 0 && c.size+n > c.limits.bytes {
 		return true, nil
@@ -153,12 +154,36 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 		for _, record := range carried {
 			c.add(record)
 		}
-		entries = rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools) // with the names of calls
+		entries = shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools)) // with the names of calls
 	}
 	if len(entries) > 0 {
 		c.add(said{id, entries})
 	}
 	return false, nil
+}
+
+// maxEntry bounds the text of one entry, in bytes. A longer one, a pasted log
+// for the most part, fits no model's window and would never be answered: its
+// head and tail are delivered, all of it is in the archive.
+const maxEntry = 256 << 10
+
+// shorten cuts the texts that are too long.
+func shorten(entries []transcript.Entry) []transcript.Entry {
+	for i := range entries {
+		text := entries[i].Text
+		if len(text) <= maxEntry {
+			continue
+		}
+		head, tail := maxEntry*2/3, len(text)-maxEntry/4
+		for !utf8.RuneStart(text[head]) {
+			head--
+		}
+		for !utf8.RuneStart(text[tail]) {
+			tail++
+		}
+		entries[i].Text = fmt.Sprintf("%s\n[… %d bytes are left out here …]\n%s", text[:head], tail-head, text[tail:])
+	}
+	return entries
 }
 
 // add adds the entries of one record.

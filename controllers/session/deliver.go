@@ -65,6 +65,9 @@ func (r *Reconciler) begin(ctx context.Context, s *scope, bucket *store.Bucket) 
 	if !backlog(s.ses) {
 		return nil
 	}
+	if err := r.inherit(ctx, s, bucket); err != nil {
+		return err
+	}
 	seen, err := r.seen(ctx, s, bucket)
 	if err != nil {
 		return err
@@ -101,12 +104,8 @@ func (r *Reconciler) next(ctx context.Context, s *scope, bucket *store.Bucket, s
 // ledger takes a place among the memory's turns, makes sure that there is a
 // conversation, and notes what is about to be sent.
 func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
-	limit := defaultConcurrentTurns
-	if n := s.mem.Spec.Delivery.MaxConcurrentTurns; n != nil {
-		limit = int(*n)
-	}
-	if !r.Turns.reserve(s.mem.UID, s.key, limit) {
-		return outcome.Waitf(v1alpha1.ProgressingReason, waitForSlot, "waits for one of the %d turns that TeamMemory %s runs at a time", limit, s.mem.Name)
+	if !r.place(s) {
+		return noPlace(s)
 	}
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err == nil {
@@ -122,6 +121,24 @@ func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
 	}
 	s.ses.Status.SyncState.Delivery = d
 	return r.prepared(s, d)
+}
+
+// place takes a place among the memory's turns. A Session that has one keeps
+// it.
+func (r *Reconciler) place(s *scope) bool {
+	return r.Turns.reserve(s.mem.UID, s.key, turnLimit(s.mem))
+}
+
+func turnLimit(m *v1alpha1.TeamMemory) int {
+	if n := m.Spec.Delivery.MaxConcurrentTurns; n != nil {
+		return int(*n)
+	}
+	return defaultConcurrentTurns
+}
+
+// noPlace waits for a place.
+func noPlace(s *scope) error {
+	return underWay(s, waitForSlot, fmt.Sprintf("waits for one of the %d turns that TeamMemory %s runs at a time", turnLimit(s.mem), s.mem.Name))
 }
 
 // prepared says that the ledger is in status and will be acted on by the next

@@ -132,7 +132,12 @@ func (r *Reconciler) recipients(ctx context.Context, s *scope) ([]string, error)
 	})
 	var keys []string
 	for _, w := range list.Items {
-		if len(keys) < maxRecipients && !slices.Contains(keys, w.Spec.PublicKey) {
+		if len(keys) == maxRecipients || slices.Contains(keys, w.Spec.PublicKey) {
+			continue
+		}
+		// A key that nothing can be sealed to must not keep the whisper from
+		// the others.
+		if _, err := seal.Seal(nil, w.Spec.PublicKey); err == nil {
 			keys = append(keys, w.Spec.PublicKey)
 		}
 	}

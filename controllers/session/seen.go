@@ -6,13 +6,15 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"encoding/hex"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	ctrl "sigs.k8s.io/controller-runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/crash"
@@ -28,8 +30,7 @@ const maxSeenBytes = 16 << 20
 // their identity's hash. It is what makes a record that comes again, from a
 // second workstation, a compaction, a fork or a replaced file, no news.
 type seenSet struct {
-	own    map[uint64]struct{}
-	parent map[uint64]struct{}
+	own map[uint64]struct{}
 }
 
 func seenHash(id string) uint64 {
@@ -38,34 +39,65 @@ func seenHash(id string) uint64 {
 }
 
 func (s *seenSet) has(id string) bool {
-	h := seenHash(id)
-	_, own := s.own[h]
-	_, parent := s.parent[h]
-	return own || parent
+	_, ok := s.own[seenHash(id)]
+	return ok
 }
 
-// seen reads the session's set, and its parent's where it was forked.
+// seen reads the session's set.
 func (r *Reconciler) seen(ctx context.Context, s *scope, bucket *store.Bucket) (*seenSet, error) {
 	own, err := r.readSeen(ctx, s, bucket, s.ses)
 	if err != nil {
 		return nil, err
 	}
-	set := &seenSet{own: own}
-	if s.ses.Spec.ForkedFrom == "" {
-		return set, nil
+	return &seenSet{own: own}, nil
+}
+
+const (
+	// parentPatience is how long a fork waits, from its creation, for the
+	// session it was forked from to be delivered.
+	parentPatience = 10 * time.Minute
+	// waitForParent is how often it looks.
+	waitForParent = 5 * time.Second
+)
+
+// inherit gives a fork the set of the session it was forked from, before its
+// first delivery and once: were the parent's set asked for again at each step,
+// the same cuts would not make the same text. It waits for a parent that is
+// behind, or both would say the same to one agent.
+func (r *Reconciler) inherit(ctx context.Context, s *scope, bucket *store.Bucket) error {
+	st := s.ses.Status.SyncState
+	if s.ses.Spec.ForkedFrom == "" || st.Seen != "" || st.Delivery != nil {
+		return nil
 	}
 	parent := &v1alpha1.Session{}
 	name := v1alpha1.SessionName(s.ses.Spec.ForkedFrom, s.ses.Spec.Owner)
-	err = r.Client.Get(ctx, types.NamespacedName{Namespace: s.ses.Namespace, Name: name}, parent)
-	if client.IgnoreNotFound(err) != nil {
-		return nil, fmt.Errorf("get the Session it was forked from: %w", err)
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.ses.Namespace, Name: name}, parent)
+	if apierrors.IsNotFound(err) || (err == nil && parent.Spec.MemoryRef != s.ses.Spec.MemoryRef) {
+		return nil
 	}
-	if err == nil && parent.Spec.MemoryRef == s.ses.Spec.MemoryRef {
-		if set.parent, err = r.readSeen(ctx, s, bucket, parent); err != nil {
-			return nil, err
-		}
+	if err != nil {
+		return fmt.Errorf("get the Session it was forked from: %w", err)
 	}
-	return set, nil
+	if behind(parent) && r.Clock.Since(s.ses.CreationTimestamp.Time) < parentPatience {
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForParent, "waits for Session %s, from which it was forked", name)
+	}
+	set, err := r.readSeen(ctx, s, bucket, parent)
+	if errors.Is(err, store.ErrNotExist) {
+		// The parent's newest set has replaced the one that the cache names.
+		return outcome.Waitf(v1alpha1.ProgressingReason, waitForCache, "waits for Session %s, from which it was forked", name)
+	}
+	if err != nil || len(set) == 0 {
+		return err
+	}
+	return r.writeSeen(ctx, s, bucket, &seenSet{own: set}, &batch{})
+}
+
+// behind reports whether words of a session are still to be delivered.
+func behind(ses *v1alpha1.Session) bool {
+	if st := ses.Status.SyncState; st != nil && st.Delivery != nil && (st.Delivery.Phase == v1alpha1.DeliverySending || st.Delivery.Phase == v1alpha1.DeliveryNudging) {
+		return true
+	}
+	return backlog(ses) || ses.Status.Lines+ses.Status.LostLines < ses.Spec.Lines
 }
 
 func (r *Reconciler) readSeen(ctx context.Context, s *scope, bucket *store.Bucket, ses *v1alpha1.Session) (map[uint64]struct{}, error) {

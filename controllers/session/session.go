@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -62,12 +63,16 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock tells the time.
 	Clock clock.PassiveClock
-	// TakeoverDelay is how long after its start this process leaves deliveries
-	// alone that another process began: that one may still hold its lease.
+	// TakeoverDelay is how long after its first reconcile, which is when it
+	// leads, this process leaves deliveries alone that another one began.
 	TakeoverDelay time.Duration
+	// RetryBase is the wait after a first failed turn; it doubles with each
+	// further one, up to maxRetry. Zero means two seconds.
+	RetryBase time.Duration
 	// Timeout bounds one reconcile. Zero means two minutes.
 	Timeout time.Duration
 
+	begun   sync.Once
 	started time.Time
 	// emptied remembers which inbox slots this process has emptied.
 	emptied keySet
@@ -81,6 +86,8 @@ type scope struct {
 	mem *v1alpha1.TeamMemory
 	// archive keeps the segments read in this reconcile.
 	archive map[segmentID]*archived
+	// kept is the size of those that were verified in it, in bytes.
+	kept int
 	// after runs once the status stands in the API server, in order.
 	after []func(context.Context)
 }
@@ -89,13 +96,18 @@ type scope struct {
 type phase struct {
 	condition string
 	run       func(context.Context, *scope) error
+	// apart says that the phases behind it go on when it fails: they have
+	// enough of what it did before.
+	apart bool
 }
 
 func (r *Reconciler) phases() []phase {
 	return []phase{
-		{v1alpha1.VerifiedCondition, r.verify},
-		{v1alpha1.DeliveredCondition, r.deliver},
-		{v1alpha1.PublishedCondition, r.publish},
+		// One workstation's missing segment must not keep what is verified,
+		// of it and of others, from the memory.
+		{v1alpha1.VerifiedCondition, r.verify, true},
+		{v1alpha1.DeliveredCondition, r.deliver, false},
+		{v1alpha1.PublishedCondition, r.publish, false},
 	}
 }
 
@@ -115,9 +127,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	before := obj.DeepCopy()
 	s := &scope{ses: obj, key: req.NamespacedName, archive: map[segmentID]*archived{}}
 
+	r.begun.Do(func() {
+		if r.started.IsZero() {
+			r.started = r.Clock.Now()
+		}
+	})
 	err := r.prepare(ctx, s)
 	if err == nil {
 		err = r.run(ctx, s)
+	} else {
+		r.Turns.abandon(s.key)
 	}
 	r.summarize(s)
 
@@ -134,8 +153,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 }
 
 // run runs the phases in order and marks their conditions. A phase that fails
-// or waits leaves those behind it Unknown.
+// or waits leaves those behind it Unknown, unless it stands apart.
 func (r *Reconciler) run(ctx context.Context, s *scope) error {
+	var first error
 	phases := r.phases()
 	for i, p := range phases {
 		err := p.run(ctx, s)
@@ -143,17 +163,44 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		if err == nil {
 			continue
 		}
+		first = sooner(first, err)
+		if p.apart {
+			continue
+		}
 		for _, later := range phases[i+1:] {
 			status.Behind(s.ses, later.condition, p.condition)
 		}
-		return err
+		return first
 	}
 	if backlog(s.ses) {
 		err := outcome.Waitf(v1alpha1.ProgressingReason, 0, "more lines wait to be delivered")
 		status.Mark(s.ses, v1alpha1.DeliveredCondition, err)
-		return err
+		first = sooner(first, err)
 	}
-	return nil
+	return first
+}
+
+// sooner is the first of two errors, looked at again when the second wants it
+// if that is sooner.
+func sooner(first, second error) error {
+	if first == nil {
+		return second
+	}
+	a, b := *outcome.Of(first), outcome.Of(second)
+	switch {
+	case b.Kind == outcome.Stall:
+		return first
+	case a.Kind == outcome.Stall, a.Kind == outcome.Wait && b.Kind == outcome.Retry:
+		// Said to be failing, and not left alone yet.
+		a.Kind = outcome.Retry
+		a.After = b.After
+		if b.Kind == outcome.Wait {
+			a.After = max(b.After, time.Millisecond)
+		}
+	case b.Kind == outcome.Wait && (a.After > b.After || a.After == 0 && a.Kind == outcome.Retry):
+		a.After = max(b.After, time.Millisecond)
+	}
+	return &a
 }
 
 // prepare checks that the Session may be acted on, and reads its TeamMemory.
@@ -199,7 +246,6 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if r.Client == nil || r.Live == nil || r.Connect == nil || r.Agents == nil || r.Turns == nil || r.Redactor == nil || r.Recorder == nil || r.Clock == nil {
 		return errors.New("session: every dependency must be set")
 	}
-	r.started = r.Clock.Now()
 	if r.Timeout == 0 {
 		r.Timeout = 2 * time.Minute
 	}

@@ -72,12 +72,14 @@ func (w *world) end(s *v1alpha1.Session) end {
 	slices.Sort(e.Blocks)
 	// What differs between two runs by its nature.
 	e.Status.Conditions, e.Status.LastActivityTime = nil, nil
-	e.Status.ObservedGeneration = 0
+	e.Status.ObservedGeneration, e.Status.Usage = 0, v1alpha1.Usage{}
 	y := e.Status.SyncState
 	if y != nil {
 		y.ConversationID, y.AgentID, y.LastSeenMessageID = present(y.ConversationID), present(y.AgentID), present(y.LastSeenMessageID)
 		if y.Delivery != nil {
-			y.Delivery.ID, y.Delivery.Attempts = present(y.Delivery.ID), 0
+			// Where a failure interrupts the verification, what is verified is
+			// delivered in a turn of its own.
+			y.Delivery.ID, y.Delivery.Attempts, y.Delivery.From = present(y.Delivery.ID), 0, v1alpha1.Cut{}
 		}
 	}
 	for i := range e.Status.Whispers {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -29,6 +30,8 @@ const (
 	// working and giving say what is under way.
 	working = "Letta works on the newest words"
 	giving  = "the next words are given to Letta"
+	// maxRetry is the longest wait between two tries of a failing turn.
+	maxRetry = 5 * time.Minute
 	// bytesPerToken estimates tokens where the back end reports none.
 	bytesPerToken = 4
 )
@@ -50,6 +53,9 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, bucket *store.Bucket,
 		r.Turns.drop(s.key)
 		return r.failed(s, turn, err)
 	case turnUnknown:
+	}
+	if wait := r.Turns.rest(s.key, r.Clock.Now()); wait > 0 {
+		return underWay(s, wait, working)
 	}
 	if wait := r.TakeoverDelay - r.Clock.Since(r.started); wait > 0 {
 		return outcome.Waitf(v1alpha1.ProgressingReason, wait, "a controller before this one began a delivery; its lease runs out first")
@@ -85,6 +91,9 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 	if n := s.mem.Spec.Delivery.TurnTimeoutSeconds; n != nil {
 		opt.Timeout = time.Duration(*n) * time.Second
 	}
+	if !r.place(s) {
+		return noPlace(s)
+	}
 	started := r.Turns.start(s.key, clientID(d), func(ctx context.Context) (letta.Turn, error) {
 		turn, err := c.Send(ctx, ref, in, opt)
 		crash.Point(crash.ControllerTurnSent)
@@ -101,7 +110,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 // with every try would write and report each of them.
 func underWay(s *scope, after time.Duration, message string) error {
 	c := apimeta.FindStatusCondition(s.ses.Status.Conditions, v1alpha1.DeliveredCondition)
-	if c != nil && c.Status == metav1.ConditionFalse {
+	if c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.LettaUnavailableReason || c.Reason == v1alpha1.LettaRejectedReason) {
 		return outcome.RetryAfterf(c.Reason, max(after, time.Millisecond), "%s", c.Message)
 	}
 	return outcome.Waitf(v1alpha1.ProgressingReason, after, "%s", message)
@@ -136,6 +145,12 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 		return r.record(ctx, s, bucket, d, turn)
 	case letta.DeliveryRunning:
 		return underWay(s, waitForForeignTurn, working)
+	case letta.DeliveryNoReply, letta.DeliveryAbsent, letta.DeliveryUnknown:
+	}
+	if !r.place(s) {
+		return noPlace(s)
+	}
+	switch found {
 	case letta.DeliveryNoReply:
 		d.Phase = v1alpha1.DeliveryNudging
 		d.Attempts++
@@ -149,7 +164,7 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 		// under the same id.
 		d.Attempts++
 		return r.prepared(s, d)
-	case letta.DeliveryUnknown:
+	case letta.DeliveryUnknown, letta.DeliveryReplied, letta.DeliveryRunning:
 	}
 	resends.Inc()
 	d.Attempts++
@@ -158,16 +173,35 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 
 // failed says what a turn's error means. The next reconcile asks Letta what
 // became of it.
+//
+// It waits longer with each failure, whatever else wakes the Session: a turn
+// costs money, and a queue's own backoff begins anew with every wait.
 func (r *Reconciler) failed(s *scope, turn letta.Turn, err error) error {
+	wait := r.Turns.failed(s.key, r.Clock.Now(), r.retryAfter)
 	if errors.Is(err, letta.ErrOutcomeUnknown) {
 		turns.WithLabelValues(resultUnknown).Inc()
-		return r.lettaError(s, err)
+	} else {
+		turns.WithLabelValues(resultFailed).Inc()
+		if errors.Is(err, letta.ErrTurnFailed) && !errors.Is(err, letta.ErrQuota) && !errors.Is(err, letta.ErrUnauthorized) {
+			return outcome.RetryAfterf(v1alpha1.LettaRejectedReason, wait, "Letta's turn ended with %s; it is tried again, see the model's logs at Letta", stopReason(turn))
+		}
 	}
-	turns.WithLabelValues(resultFailed).Inc()
-	if errors.Is(err, letta.ErrTurnFailed) && !errors.Is(err, letta.ErrQuota) && !errors.Is(err, letta.ErrUnauthorized) {
-		return outcome.Retryf(v1alpha1.LettaRejectedReason, "Letta's turn ended with %s; it is tried again, see the model's logs at Letta", stopReason(turn))
+	err = r.lettaError(s, err)
+	if o := *outcome.Of(err); o.Kind == outcome.Retry && o.After < wait {
+		o.After = wait
+		return &o
 	}
-	return r.lettaError(s, err)
+	return err
+}
+
+// retryAfter is how long to wait after so many failed turns in a row.
+func (r *Reconciler) retryAfter(failures int) time.Duration {
+	base := r.RetryBase
+	if base == 0 {
+		base = 2 * time.Second
+	}
+	d := min(base<<min(failures-1, 10), maxRetry)
+	return d + rand.N(d/4+1) //nolint:gosec // spreads load, guards nothing
 }
 
 // stopReason is a turn's stop reason, fit for a message.
@@ -223,6 +257,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, bucket *store.Bucket,
 		usage.Tokens += int64(bytesOf(b.entries)) / bytesPerToken
 		usage.Source = v1alpha1.UsageEstimated
 	}
+	r.Turns.worked(s.key)
 	s.after = append(s.after, func(context.Context) {
 		turns.WithLabelValues(resultReplied).Inc()
 		crash.Point(crash.ControllerDelivered)

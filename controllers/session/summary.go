@@ -13,11 +13,12 @@ func (r *Reconciler) summarize(s *scope) {
 	if st.SyncState == nil {
 		return
 	}
-	st.Lines, st.LostLines = 0, 0
+	st.Lines = 0
 	for _, w := range st.SyncState.Writers {
 		st.Lines += w.Lines
 	}
-	st.LostLines = lost(s.ses)
+	// What was lost stays lost while more is on its way.
+	st.LostLines = max(st.LostLines, lost(s.ses))
 	st.Lag = max(s.ses.Spec.Lines-st.Lines-st.LostLines, 0)
 	st.State = r.state(s.ses)
 }

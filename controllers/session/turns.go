@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
@@ -43,6 +44,13 @@ type Turns struct {
 	mu       sync.Mutex
 	sessions map[types.NamespacedName]*turn
 	memories map[types.UID]*pool
+	failures map[types.NamespacedName]failure
+}
+
+// failure counts a session's failed turns.
+type failure struct {
+	count int
+	until time.Time
 }
 
 // job is a turn to run.
@@ -68,6 +76,11 @@ type pool struct {
 	waiting []types.NamespacedName
 }
 
+// leave takes a session off the waiting list.
+func (p *pool) leave(session types.NamespacedName) {
+	p.waiting = slices.DeleteFunc(p.waiting, func(w types.NamespacedName) bool { return w == session })
+}
+
 // NewTurns returns an empty pool.
 func NewTurns() *Turns {
 	return &Turns{
@@ -75,11 +88,13 @@ func NewTurns() *Turns {
 		jobs:     make(chan job, 256),
 		sessions: map[types.NamespacedName]*turn{},
 		memories: map[types.UID]*pool{},
+		failures: map[types.NamespacedName]failure{},
 	}
 }
 
-// Start runs the turns until ctx ends. It then gives up waiting for answers;
-// the turns themselves go on at Letta and the next leader looks for them.
+// Start runs the turns until ctx ends. It then begins none and waits for those
+// that run, as long as the process is given: a back end may cancel a turn whose
+// last listener goes. Their answers are found by the next leader.
 func (t *Turns) Start(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
@@ -89,7 +104,7 @@ func (t *Turns) Start(ctx context.Context) error {
 			return nil
 		case j := <-t.jobs:
 			running.Go(func() {
-				reply, err := j.send(ctx)
+				reply, err := j.send(context.WithoutCancel(ctx))
 				t.finish(ctx, j, reply, err)
 			})
 		}
@@ -116,6 +131,7 @@ func (t *Turns) reserve(memory types.UID, session types.NamespacedName, limit in
 		}
 		return false
 	}
+	p.leave(session)
 	p.held++
 	if !ok {
 		s = &turn{}
@@ -130,21 +146,23 @@ func (t *Turns) reserve(memory types.UID, session types.NamespacedName, limit in
 func (t *Turns) prepare(session types.NamespacedName, clientID string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	s, ok := t.sessions[session]
-	if !ok {
-		s = &turn{}
-		t.sessions[session] = s
+	s := &turn{clientID: clientID, state: turnPrepared}
+	// The place goes along, but not that of a turn that still runs, of a
+	// Session of the same name that was deleted: its end must not be taken
+	// for the end of this one.
+	if old, ok := t.sessions[session]; ok && old.state != turnRunning {
+		s.memory, s.held = old.memory, old.held
 	}
-	s.clientID, s.state, s.reply, s.err = clientID, turnPrepared, letta.Turn{}, nil
+	t.sessions[session] = s
 }
 
 // start sends a prepared turn. It reports false when there is nothing prepared
-// under that id.
+// under that id, or it has no place.
 func (t *Turns) start(session types.NamespacedName, clientID string, send func(context.Context) (letta.Turn, error)) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	s, ok := t.sessions[session]
-	if !ok || s.clientID != clientID || s.state != turnPrepared {
+	if !ok || s.clientID != clientID || s.state != turnPrepared || !s.held {
 		return false
 	}
 	select {
@@ -171,12 +189,42 @@ func (t *Turns) look(session types.NamespacedName, clientID string) (turnState, 
 func (t *Turns) drop(session types.NamespacedName) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+	for _, p := range t.memories {
+		p.leave(session)
+	}
 	s, ok := t.sessions[session]
 	if !ok || s.state == turnRunning {
 		return
 	}
 	t.releaseLocked(s)
 	delete(t.sessions, session)
+}
+
+// failed counts a failed turn of a session and notes until when it is to be
+// left alone. The count is forgotten by worked.
+func (t *Turns) failed(session types.NamespacedName, now time.Time, wait func(failures int) time.Duration) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f := t.failures[session]
+	f.count++
+	d := wait(f.count)
+	f.until = now.Add(d)
+	t.failures[session] = f
+	return d
+}
+
+// worked forgets the failures of a session.
+func (t *Turns) worked(session types.NamespacedName) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	delete(t.failures, session)
+}
+
+// rest is how long a session is still to be left alone after a failure.
+func (t *Turns) rest(session types.NamespacedName, now time.Time) time.Duration {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.failures[session].until.Sub(now)
 }
 
 // abandon gives up a turn whose ledger may not stand in status: a later

@@ -3,19 +3,28 @@
 package session
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"strings"
 	"testing"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/letta/api"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
+	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 // sendRoute is the stand-in's route of a send.
@@ -246,4 +255,160 @@ func (w *world) delete(path string) {
 	res, err := http.DefaultClient.Do(req)
 	w.must(err)
 	w.must(res.Body.Close())
+}
+
+func TestAStaleWorkstationCacheMakesNoGap(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, obj client.Object, opts ...client.GetOption) error {
+			if _, ok := obj.(*v1alpha1.Workstation); ok {
+				return apierrors.NewNotFound(schema.GroupResource{Resource: "workstations"}, key.Name)
+			}
+			return c.Get(ctx, key, obj, opts...)
+		},
+	})
+	s := w.settleDown()
+	if s.Status.LostLines != 0 || s.Status.Lines != 7 {
+		t.Errorf("lines %d, lost %d; the segments lay in the inbox", s.Status.Lines, s.Status.LostLines)
+	}
+	w.once("tide tables are stored in GMT.", "The harbour.")
+}
+
+// watching is the controller's own client.
+func (w *world) watching() client.WithWatch {
+	w.t.Helper()
+	cfg, err := cluster.Controller(w.t.Context())
+	w.must(err)
+	c, err := cluster.Client(cfg)
+	w.must(err)
+	return c
+}
+
+func TestAMissingSegmentKeepsNothingElseBack(t *testing.T) {
+	w := newWorld(t, nil)
+	a, b := w.writer("ws-a"), w.writer("ws-b")
+	b.segment(userLine("u1", "Never arrives."))
+	b.apply()
+	w.must(w.bucket.Delete(t.Context(), segment.InboxKey(b.uid, 1)))
+	a.segment(userLine("u2", "Said on the other workstation."))
+	a.apply()
+	for range 40 {
+		_, _ = w.reconcile() // one writer fails, the other goes on
+		if w.words() != "" {
+			break
+		}
+		select {
+		case <-w.r.Turns.Events:
+		case <-time.After(20 * time.Millisecond):
+		}
+	}
+	w.once("Said on the other workstation.")
+	if c := condition(w.get(), v1alpha1.VerifiedCondition); c.Reason != v1alpha1.SegmentMissingReason {
+		t.Errorf("Verified is %s %s", c.Status, c.Reason)
+	}
+}
+
+func TestFailingTurnsAreSlowedDownAndBounded(t *testing.T) {
+	w := newWorld(t, nil)
+	w.r.RetryBase = 200 * time.Millisecond
+	for range 50 {
+		w.letta.FailTurn(lettatest.TurnFault{})
+	}
+	w.story()
+	begin := time.Now()
+	for time.Since(begin) < 2*time.Second {
+		_, _ = w.reconcile() // fails on purpose, woken all the time
+	}
+	// 200 ms, 400, 800, 1600: four or five tries in two seconds.
+	if n := 50 - w.letta.Faults(); n > 6 {
+		t.Errorf("%d turns in two seconds of failure", n)
+	}
+}
+
+func TestAWorkstationThatIsGoneLosesNothingThatIsArchived(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	// The process dies after the archive and before the status.
+	dead := errors.New("dead")
+	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+		SubResourcePatch: func(context.Context, client.Client, string, client.Object, client.Patch, ...client.SubResourcePatchOption) error {
+			return dead
+		},
+	})
+	if _, err := w.reconcile(); !errors.Is(err, dead) {
+		t.Fatalf("reconcile: %v", err)
+	}
+	w.must(w.user.Delete(t.Context(), &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "ws-a"}}))
+	w.restart()
+	s := w.settleDown()
+	if s.Status.LostLines != 0 {
+		t.Errorf("%d lines are lost that are in the archive", s.Status.LostLines)
+	}
+	w.once("tide tables are stored in GMT.", "The harbour.")
+}
+
+func TestAnotherAgentInSpecIsUsed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	old := w.settleDown().Status.SyncState.AgentID
+	c, err := api.New(api.Options{BaseURL: w.lettaURL, Key: "key"})
+	w.must(err)
+	agent, err := c.CreateAgent(t.Context(), letta.AgentSpec{Name: "named", Model: "m"})
+	w.must(err)
+	mem := &v1alpha1.TeamMemory{}
+	key := w.key
+	key.Name = "team"
+	w.must(w.admin.Get(t.Context(), key, mem))
+	mem.Spec.Agent = v1alpha1.AgentSource{ID: agent.ID}
+	w.must(w.admin.Update(t.Context(), mem))
+	a := w.writer("ws-a")
+	a.segment(userLine("u9", "For the new agent."))
+	a.apply()
+	if s := w.settleDown(); s.Status.SyncState.AgentID != agent.ID || agent.ID == old {
+		t.Errorf("the agent is %s, spec names %s", s.Status.SyncState.AgentID, agent.ID)
+	}
+	w.once("For the new agent.")
+}
+
+func TestAHugeRecordDoesNotWedge(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.writer("ws-a")
+	a.segment(userLine("u1", "It begins. "+strings.Repeat("log line ", 1<<20)+" It ends."), assistantLine("a1", "Long."))
+	a.apply()
+	w.settleDown()
+	w.once("It begins.", "It ends.", "are left out here", "Long.")
+}
+
+func TestAForkIsNotToldTwice(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	w.settleDown()
+	parent := w.key
+	child := strings.Replace(sessionID, "000000000001", "000000000002", 1)
+	w.key.Name = v1alpha1.SessionName(child, owner)
+	w.must(w.user.Create(t.Context(), &v1alpha1.Session{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.key.Name},
+		Spec: v1alpha1.SessionSpec{
+			Owner: owner, SessionID: child, Agent: v1alpha1.AgentClaudeCode, MemoryRef: v1alpha1.LocalRef{Name: "team"},
+			Project: v1alpha1.Project{Name: "lantern", Remote: remote}, ForkedFrom: sessionID,
+		},
+	}, client.FieldOwner("undersong-create")))
+	delete(w.writers, "ws-a")
+	ws := &v1alpha1.Workstation{}
+	w.must(w.admin.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "ws-a"}, ws))
+	r, err := redact.New()
+	w.must(err)
+	a := &writer{w: w, name: "ws-a", uid: string(ws.UID), slot: 100, chain: segment.Start(w.key.Name, "ws-a"), raws: map[int64][]byte{}, redactor: r}
+	mine := func(line string) string { return strings.ReplaceAll(line, sessionID, child) }
+	a.segment(mine(userLine("u1", "Note for the team: tide tables are stored in GMT.")), mine(assistantLine("a1", "Understood.")), mine(userLine("u7", "Only in the fork.")))
+	a.apply()
+	w.settleDown()
+	w.once("tide tables are stored in GMT.", "Understood.", "Only in the fork.")
+	// Without its parent the fork still knows what it inherited.
+	w.must(w.user.Delete(t.Context(), &v1alpha1.Session{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: parent.Name}}))
+	a.segment(mine(userLine("u2", "What next?")), mine(userLine("u8", "Later in the fork.")))
+	a.apply()
+	w.settleDown()
+	w.once("What next?", "Later in the fork.")
 }

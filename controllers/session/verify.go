@@ -25,6 +25,17 @@ var (
 	errCorrupt = errors.New("does not fit its chain")
 )
 
+// maxVerified and maxVerifiedBytes bound the segments of one writer that one
+// reconcile verifies.
+const (
+	maxVerified      = 16
+	maxVerifiedBytes = 16 << 20
+)
+
+// maxKept bounds the segments that are kept for the delivery in the same
+// reconcile, in bytes. The others are read again.
+const maxKept = 8 << 20
+
 // waitForSegment is how long to wait for a segment that was asked for again.
 // Its workstation's next write wakes the Session earlier.
 const waitForSegment = time.Minute
@@ -84,10 +95,15 @@ func (r *Reconciler) verifyWriter(ctx context.Context, s *scope, w *v1alpha1.Wri
 }
 
 // workstation reads the writer's Workstation. It is nil when the Workstation
-// is gone: nothing more can come of it.
+// is gone: nothing more can come of it. That is asked of the API server: a
+// cache that is behind would turn segments that lie in the inbox into gaps.
 func (r *Reconciler) workstation(ctx context.Context, s *scope, name string) (*v1alpha1.Workstation, error) {
 	ws := &v1alpha1.Workstation{}
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.ses.Namespace, Name: name}, ws)
+	key := types.NamespacedName{Namespace: s.ses.Namespace, Name: name}
+	err := r.Client.Get(ctx, key, ws)
+	if apierrors.IsNotFound(err) {
+		err = r.Live.Get(ctx, key, ws)
+	}
 	switch {
 	case apierrors.IsNotFound(err):
 		return nil, nil //nolint:nilnil // absence is the answer
@@ -133,6 +149,7 @@ type verification struct {
 	// chain over the segments confirmed so far.
 	chain    segment.Sum
 	verified int
+	bytes    int
 }
 
 // candidate is a segment that fits what came before it. Only what comes after
@@ -148,10 +165,15 @@ type candidate struct {
 	gap  bool
 }
 
-// run confirms segment after segment. It holds at most two in memory.
+// run confirms segment after segment. It holds at most two in memory, and stops
+// for another reconcile when it has done a good deal, so that what is done
+// stands in status before more is begun.
 func (v *verification) run(ctx context.Context) error {
 	var held *candidate
 	for seq := v.sync.Verified.Segments + 1; seq <= v.writer.Segments; seq++ {
+		if v.verified >= maxVerified || v.bytes >= maxVerifiedBytes {
+			return outcome.Waitf(v1alpha1.ProgressingReason, 0, "more segments wait to be verified")
+		}
 		c, err := v.read(ctx, seq)
 		if err != nil {
 			return v.again(err, seq)
@@ -194,7 +216,7 @@ func (v *verification) follows(held, next *candidate) string {
 func (v *verification) read(ctx context.Context, seq int64) (*candidate, error) {
 	i := slices.IndexFunc(v.writer.Slots, func(s v1alpha1.Slot) bool { return s.Seq == seq })
 	if v.ws == nil || (i < 0 && slices.Contains(v.writer.Gone, seq)) {
-		return &candidate{seq: seq, gap: true}, nil
+		return v.gap(ctx, seq)
 	}
 	if i < 0 {
 		return nil, errMissing
@@ -219,6 +241,39 @@ func (v *verification) read(ctx context.Context, seq int64) (*candidate, error) 
 		return nil, v.r.Connect.StoreError(v.s.mem, err)
 	}
 	return v.decode(seq, packed)
+}
+
+// gap is the candidate for a segment that cannot be sent again: what the
+// archive has of it, if a process died between archiving it and saying so, and
+// else an empty one.
+func (v *verification) gap(ctx context.Context, seq int64) (*candidate, error) {
+	id := segmentID{v.writer.Workstation, seq}
+	for info, err := range v.bucket.List(ctx, archiveHead(v.s.ses, id)) {
+		if err != nil {
+			return nil, v.r.Connect.StoreError(v.s.mem, err)
+		}
+		packed, err := v.bucket.Get(ctx, info.Key, segment.MaxPacked)
+		if err != nil {
+			return nil, v.r.Connect.StoreError(v.s.mem, err)
+		}
+		raw, err := segment.Unpack(packed)
+		if err != nil {
+			return nil, damaged(id, err)
+		}
+		h, lines, err := segment.Decode(raw)
+		if err != nil {
+			return nil, damaged(id, err)
+		}
+		if a := (&archived{header: h, lines: lines}); a.gap() {
+			continue
+		}
+		next, err := h.Head(raw)
+		if err != nil {
+			return nil, damaged(id, err)
+		}
+		return &candidate{seq: seq, header: h, raw: raw, packed: packed, lines: lines, next: next}, nil
+	}
+	return &candidate{seq: seq, gap: true}, nil
 }
 
 // decode opens a segment and checks that it is the one that spec names.
@@ -290,6 +345,10 @@ func (v *verification) archive(ctx context.Context, c *candidate) error {
 	key := segment.ArchiveKey(ses.Namespace, ses.Spec.Owner, ses.Name, v.writer.Workstation, c.seq, c.next)
 	if err := v.bucket.Put(ctx, key, packed); err != nil {
 		return v.r.Connect.StoreError(v.s.mem, err)
+	}
+	v.bytes += len(c.raw)
+	if v.s.kept += len(c.raw); v.s.kept > maxKept {
+		return nil
 	}
 	kept := &archived{header: c.header, lines: make([][]byte, len(clean))}
 	for i := range clean {

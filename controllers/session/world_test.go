@@ -178,6 +178,7 @@ func (w *world) restart() {
 	w.r = &Reconciler{
 		Client: c, Live: c, Connect: connect.New(c, w.counter.Wrap(nil), clock.RealClock{}), Agents: &connect.Agents{}, Turns: turns,
 		Redactor: redactor, Recorder: w.recorder, Clock: clock.RealClock{},
+		RetryBase: 10 * time.Millisecond,
 	}
 }
 

@@ -27,6 +27,9 @@ import (
 // conflictDelay is how long to wait for the cache after somebody else's write.
 const conflictDelay = 200 * time.Millisecond
 
+// patchWithin bounds the status write.
+const patchWithin = 10 * time.Second
+
 // maxMessage bounds a condition's message, in bytes.
 const maxMessage = 1024
 
@@ -78,7 +81,10 @@ func (w Writer) Finish(ctx context.Context, before, obj Object, err error, obser
 
 	if !equality.Semantic.DeepEqual(before, obj) {
 		patch := client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})
-		perr := w.Client.Status().Patch(ctx, obj, patch)
+		// A reconcile that ran out of time still says how far it came.
+		pctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), patchWithin)
+		perr := w.Client.Status().Patch(pctx, obj, patch)
+		cancel()
 		switch {
 		case apierrors.IsConflict(perr):
 			// Somebody wrote meanwhile: look again at what changed, quietly.
