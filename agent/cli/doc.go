@@ -1,5 +1,5 @@
-// Package cli is the command undersong: init, status, daemon, hooks, reset and
-// version.
+// Package cli is the command undersong: init, status, daemon, hooks, reset,
+// transcript, redact and version.
 //
 // Commands print to the given writers and return errors; nothing here ends the
 // process. What they print is escaped where it comes from elsewhere, holds no
