@@ -9,6 +9,7 @@ import (
 
 	"k8s.io/utils/clock"
 
+	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
@@ -139,6 +140,9 @@ func (l *loop) clean(start bool) {
 	l.sweep(start)
 	if err := whisper.Sweep(l.home, now); err != nil {
 		l.log.Error("Old whispers cannot be removed", "error", err)
+	}
+	if err := hook.Sweep(l.home, now); err != nil {
+		l.log.Error("What old hook calls left cannot be removed", "error", err)
 	}
 	for _, id := range l.spool.Damaged() {
 		l.trouble.Set(partSession+id, spool.ErrDamaged.Error())

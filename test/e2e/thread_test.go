@@ -92,3 +92,17 @@ func TestNothingIsLostWhileTheStoreIsDown(t *testing.T) {
 	}))
 	w.check()
 }
+
+func TestOldMarksOfHooksAreSweptUp(t *testing.T) {
+	w := newWorld(t, nil)
+	old := filepath.Join(w.desk.State, "once", "0")
+	w.must(os.MkdirAll(old, 0o700))
+	s := w.session(w.desk, w.cwd, uuid.NewString())
+	w.turn(s, "Hello.", "Hello to you.")
+	w.must(stack.Eventually(t.Context(), within, func() error {
+		if _, err := os.Stat(old); !errors.Is(err, os.ErrNotExist) {
+			return errors.New("the daemon left what hooks of long ago put down")
+		}
+		return nil
+	}))
+}
