@@ -52,7 +52,7 @@ func run(stdin string) string {
 // event returns stdin of an event; fields are name, value, name, value.
 func event(name string, fields ...string) string {
 	m := map[string]string{
-		"hook_event_name": name, "session_id": session, "transcript_path": "/t/s.jsonl", "cwd": "/work/api",
+		"hook_event_name": name, "session_id": session, "transcript_path": "/t/s.jsonl", "cwd": "/src/api",
 	}
 	for i := 0; i < len(fields); i += 2 {
 		m[fields[i]] = fields[i+1]
@@ -166,7 +166,7 @@ func TestNoteHoldsWhatTheDaemonNeeds(t *testing.T) {
 	run(event("SubagentStop", "source", "resume", "reason", "clear", "agent_id", "a1",
 		"agent_transcript_path", "/t/a.jsonl", "prompt", "<task-notification> planted words", "last_assistant_message", "planted words"))
 	want := []note.Note{{
-		Version: 1, Event: "SubagentStop", Session: session, Transcript: "/t/s.jsonl", Cwd: "/work/api",
+		Version: 1, Event: "SubagentStop", Session: session, Transcript: "/t/s.jsonl", Cwd: "/src/api",
 		ProjectDir: "/work", Source: "resume", Reason: "clear", AgentID: "a1", AgentTranscript: "/t/a.jsonl",
 		Notification: true, Entrypoint: "sdk-cli", LettaMode: "full", LettaHome: "/elsewhere", At: now,
 	}}

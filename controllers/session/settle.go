@@ -57,7 +57,8 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, bucket *store.Bucket,
 	if wait := r.Turns.rest(s.key, r.Clock.Now()); wait > 0 {
 		return underWay(s, wait, working)
 	}
-	if wait := r.TakeoverDelay - r.Clock.Since(r.started); wait > 0 {
+	// Never longer than the delay itself, should the clock be set back.
+	if wait := min(r.TakeoverDelay-r.Clock.Since(r.started), r.TakeoverDelay); wait > 0 {
 		return outcome.Waitf(v1alpha1.ProgressingReason, wait, "a controller before this one began a delivery; its lease runs out first")
 	}
 	return r.lookUp(ctx, s, bucket, d)

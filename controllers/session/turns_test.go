@@ -107,7 +107,10 @@ func TestANewLeaderWaitsBeforeItTakesOver(t *testing.T) {
 	w.restart()
 	now := time.Now()
 	fake := clocktesting.NewFakePassiveClock(now)
-	w.r.Clock, w.r.TakeoverDelay, w.r.started = fake, 15*time.Second, now
+	w.r.Clock, w.r.TakeoverDelay = fake, 15*time.Second
+	// A standby is up for a long time before it leads: that does not count.
+	now = now.Add(time.Hour)
+	fake.SetTime(now)
 	asked := w.letta.Requests("GET /v1/conversations/{id}/messages")
 	res, err := w.reconcile()
 	if err != nil || res.RequeueAfter > 15*time.Second || res.RequeueAfter < 14*time.Second {
