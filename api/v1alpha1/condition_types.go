@@ -55,6 +55,9 @@ const (
 	// InboxFullReason: too much waits in the Workstation's inbox for another
 	// grant.
 	InboxFullReason = "InboxFull"
+	// PolicyMissingReason: an admission policy is missing or weakened, so that
+	// grants would not be safe.
+	PolicyMissingReason = "PolicyMissing"
 	// LettaUnavailableReason: the Letta back end does not answer.
 	LettaUnavailableReason = "LettaUnavailable"
 	// LettaRejectedReason: the Letta back end refuses the request or the key.

@@ -157,7 +157,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: &connect.Agents{Clock: c}, Turns: turns,
 			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
 		}).SetupWithManager(ctx, mgr),
-		(&workstation.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&workstation.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		(&teammemory.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder}).SetupWithManager(mgr),
 		(&memoryblock.Reconciler{Client: mgr.GetClient(), Connect: opener, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),

@@ -13,6 +13,7 @@ import (
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -67,6 +68,12 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock tells when a grant expires.
 	Clock clock.PassiveClock
+	// Live reads the admission policies from the API server, past the cache.
+	Live client.Reader
+
+	mu sync.Mutex
+	// guardedAt is when all policies were last seen to stand.
+	guardedAt time.Time
 }
 
 // Reconcile answers the newest request of one Workstation.
@@ -106,6 +113,9 @@ func (r *Reconciler) grant(ctx context.Context, ws *v1alpha1.Workstation) error 
 		if wait := grantInterval - r.Clock.Since(issued); wait > 0 {
 			return outcome.Waitf(v1alpha1.ProgressingReason, min(wait, grantInterval), "the next grant is made in a moment")
 		}
+	}
+	if err := r.guard(ctx); err != nil {
+		return err
 	}
 	bucket, err := r.Connect.Store(ctx, mem)
 	if err != nil {
@@ -188,7 +198,7 @@ func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.R
 
 // SetupWithManager registers the reconciler.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if r.Client == nil || r.Connect == nil || r.Recorder == nil || r.Clock == nil {
+	if r.Client == nil || r.Connect == nil || r.Recorder == nil || r.Clock == nil || r.Live == nil {
 		return errors.New("workstation: every dependency must be set")
 	}
 	return ctrl.NewControllerManagedBy(mgr).

@@ -13,7 +13,9 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	corev1 "k8s.io/api/core/v1"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -107,7 +109,7 @@ func newWorld(t *testing.T) *world {
 	w.must(err)
 	c, err := cluster.Client(cfg)
 	w.must(err)
-	w.r = &Reconciler{Client: c, Connect: connect.New(c, nil, w.clock), Recorder: events.NewFakeRecorder(16), Clock: w.clock}
+	w.r = &Reconciler{Client: c, Live: c, Connect: connect.New(c, nil, w.clock), Recorder: events.NewFakeRecorder(16), Clock: w.clock}
 	return w
 }
 
@@ -352,5 +354,103 @@ func TestTroubleWithTheStore(t *testing.T) {
 				t.Errorf("%s: the same failure was written again", c.reason)
 			}
 		})
+	}
+}
+
+// TestNoGrantWithoutPolicies: RBAC knows no owners, so without a policy anybody
+// of the team could have a grant sealed to himself.
+func TestNoGrantWithoutPolicies(t *testing.T) {
+	cases := map[string]struct {
+		reason string
+		weaken func(p *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding)
+	}{
+		"no binding": {"nothing applies the policy", func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.PolicyName = "another"
+		}},
+		"audit only": {"it is logged and let through", func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.ValidationActions = []admissionv1.ValidationAction{admissionv1.Audit}
+		}},
+		"one namespace left out": {"this one may be it", func(_ *admissionv1.ValidatingAdmissionPolicy, b *admissionv1.ValidatingAdmissionPolicyBinding) {
+			b.Spec.MatchResources = &admissionv1.MatchResources{NamespaceSelector: &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}}
+		}},
+		"failures pass": {"a broken expression lets everything through", func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.FailurePolicy = new(admissionv1.Ignore)
+		}},
+		"a condition": {"it may leave anybody out", func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.MatchConditions = []admissionv1.MatchCondition{{Name: "no", Expression: "false"}}
+		}},
+		"some objects": {"an object chooses its own labels", func(p *admissionv1.ValidatingAdmissionPolicy, _ *admissionv1.ValidatingAdmissionPolicyBinding) {
+			p.Spec.MatchConstraints.ObjectSelector = &metav1.LabelSelector{MatchLabels: map[string]string{"a": "b"}}
+		}},
+	}
+	for name, tc := range cases {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			ctx := t.Context()
+			for _, policyName := range policies {
+				key := types.NamespacedName{Name: policyName}
+				policy, binding := &admissionv1.ValidatingAdmissionPolicy{}, &admissionv1.ValidatingAdmissionPolicyBinding{}
+				w.must(w.admin.Get(ctx, key, policy))
+				w.must(w.admin.Get(ctx, key, binding))
+				p, b := policy.DeepCopy(), binding.DeepCopy()
+				tc.weaken(p, b)
+				w.r.Live = policyReader{Reader: w.admin, policy: p, binding: b}
+				w.r.guardedAt = time.Time{}
+				w.ask()
+				_, err := w.reconcile()
+				w.must(err)
+				ws := w.get()
+				if c := apimeta.FindStatusCondition(ws.Status.Conditions, v1alpha1.GrantedCondition); c == nil || c.Reason != v1alpha1.PolicyMissingReason || c.Status != metav1.ConditionFalse {
+					t.Errorf("%s, %s: Granted is %v; want False, PolicyMissing", policyName, tc.reason, c)
+				}
+				if ws.Status.Grant != nil {
+					t.Fatalf("%s, %s: a grant was made", policyName, tc.reason)
+				}
+			}
+			w.r.Live = w.admin
+			_, err := w.reconcile()
+			w.must(err)
+			if w.get().Status.Grant == nil {
+				t.Error("the policies are whole again, and there is still no grant")
+			}
+		})
+	}
+}
+
+// policyReader shows one policy and one binding in place of the live ones.
+type policyReader struct {
+	client.Reader
+	policy  *admissionv1.ValidatingAdmissionPolicy
+	binding *admissionv1.ValidatingAdmissionPolicyBinding
+}
+
+func (r policyReader) Get(ctx context.Context, key client.ObjectKey, o client.Object, opts ...client.GetOption) error {
+	switch o := o.(type) {
+	case *admissionv1.ValidatingAdmissionPolicy:
+		if key.Name == r.policy.Name {
+			*o = *r.policy.DeepCopy()
+			return nil
+		}
+	case *admissionv1.ValidatingAdmissionPolicyBinding:
+		if key.Name == r.policy.Name {
+			*o = *r.binding.DeepCopy()
+			return nil
+		}
+	}
+	return r.Reader.Get(ctx, key, o, opts...)
+}
+
+// TestMissingPolicy: what is not there is not taken for standing, and the
+// controller's own rights are enough to look.
+func TestMissingPolicy(t *testing.T) {
+	w := newWorld(t)
+	stands, err := w.r.stands(t.Context(), "undersong-session")
+	w.must(err)
+	if !stands {
+		t.Error("the installed policy of Sessions does not count as standing")
+	}
+	w.r.Live = w.admin
+	if stands, err = w.r.stands(t.Context(), "undersong-nothing"); err != nil || stands {
+		t.Errorf("a policy that is not there: %v, %v; want false and no error", stands, err)
 	}
 }
