@@ -82,10 +82,12 @@ status.syncState.blocks[].digest                 required pattern=^[0-9a-f]{64}$
 status.syncState.blocks[].label                  required pattern=^[a-z0-9][a-z0-9_-]{0,62}$
 status.syncState.conversationID                  maxLength=128
 status.syncState.delivery.attempts               required minimum=1 format=int32
+status.syncState.delivery.at                     format=date-time
 status.syncState.delivery.from                   required
 status.syncState.delivery.from.lines             required minimum=0
 status.syncState.delivery.from.segments          required minimum=0
 status.syncState.delivery.id                     required minLength=1 maxLength=64
+status.syncState.delivery.maxEntryBytes          minimum=1024 maximum=262144 format=int32
 status.syncState.delivery.phase                  required enum=Sending|Nudging|Delivered|Published
 status.syncState.delivery.renderVersion          required minimum=1 format=int32
 status.syncState.delivery.to                     required
@@ -95,6 +97,24 @@ status.syncState.delivery.workstation            required minLength=1 maxLength=
 status.syncState.lastProcessedIndex              required minimum=-1
 status.syncState.lastSeenMessageID               maxLength=128
 status.syncState.memoryRevision                  maxLength=128
+status.syncState.parked                          maxItems=8
+status.syncState.parked[].at                     required format=date-time
+status.syncState.parked[].delivery               required
+status.syncState.parked[].delivery.attempts      required minimum=1 format=int32
+status.syncState.parked[].delivery.at            format=date-time
+status.syncState.parked[].delivery.from          required
+status.syncState.parked[].delivery.from.lines    required minimum=0
+status.syncState.parked[].delivery.from.segments required minimum=0
+status.syncState.parked[].delivery.id            required minLength=1 maxLength=64
+status.syncState.parked[].delivery.maxEntryBytes minimum=1024 maximum=262144 format=int32
+status.syncState.parked[].delivery.phase         required enum=Sending|Nudging|Delivered|Published
+status.syncState.parked[].delivery.renderVersion required minimum=1 format=int32
+status.syncState.parked[].delivery.to            required
+status.syncState.parked[].delivery.to.lines      required minimum=0
+status.syncState.parked[].delivery.to.segments   required minimum=0
+status.syncState.parked[].delivery.workstation   required minLength=1 maxLength=63
+status.syncState.parked[].lines                  required minimum=0
+status.syncState.parked[].memoryGeneration       required minimum=0
 status.syncState.seen                            maxLength=64
 status.syncState.writers                         maxItems=8 unique=workstation
 status.syncState.writers[].delivered             required
@@ -110,6 +130,9 @@ status.syncState.writers[].wanted[]              minimum=1
 status.syncState.writers[].workstation           required minLength=1 maxLength=63
 status.tag                                       maxLength=60
 status.title                                     maxLength=60
+status.usage.day                                 pattern=^[0-9]{4}-[0-9]{2}-[0-9]{2}$
+status.usage.dayImportTokens                     minimum=0
+status.usage.dayTokens                           minimum=0
 status.usage.source                              enum=Reported|Estimated
 status.usage.tokens                              minimum=0
 status.usage.turns                               minimum=0
@@ -146,6 +169,7 @@ spec.agent.id                                    minLength=1 maxLength=128
 spec.agent.template.embedding                    maxLength=128
 spec.agent.template.model                        required minLength=1 maxLength=128
 spec.agent.template.name                         required minLength=1 maxLength=60
+spec.budget.dailyTokens                          minimum=1 maximum=100000000000
 spec.capture                                     required
 spec.capture.projects                            required
 spec.capture.projects.exclude                    maxItems=64 unique=
@@ -154,6 +178,7 @@ spec.capture.projects.include                    required minItems=1 maxItems=64
 spec.capture.projects.include[]                  minLength=1 maxLength=253
 spec.delivery.maxBatchBytes                      minimum=1024 maximum=262144 format=int32
 spec.delivery.maxConcurrentTurns                 minimum=1 maximum=64 format=int32
+spec.delivery.minIntervalSeconds                 minimum=0 maximum=3600 format=int32
 spec.delivery.turnTimeoutSeconds                 minimum=5 maximum=3600 format=int32
 spec.letta                                       required
 spec.letta.backend                               required enum=API|AppServer
@@ -180,6 +205,10 @@ status.lagging                                   minimum=0
 status.observedGeneration                        minimum=0
 status.segmentFormat                             minimum=0 format=int32
 status.sessions                                  minimum=0
+status.usage.day                                 required pattern=^[0-9]{4}-[0-9]{2}-[0-9]{2}$
+status.usage.importTokens                        minimum=0
+status.usage.percent                             required minimum=0 format=int32
+status.usage.tokens                              required minimum=0
 ` + conditionBounds,
 	"MemoryBlock": `
 spec                                             required
@@ -227,6 +256,7 @@ var (
 		accepted: []string{"a", "0", "open_items", "a-b", strings.Repeat("a", 63)},
 		refused:  []string{"", strings.Repeat("a", 64), "-a", "_a", "A", "a.b", "a/b", "a\n"},
 	}
+	day = example{accepted: []string{"2026-11-30", "0000-00-00"}, refused: []string{"", "2026-11-3", "2026-11-300", "20261130", "2026-11-30\n"}}
 	url = example{
 		accepted: []string{"https://host", "https://host.example.com:8443", "https://[::1]:8283"},
 		refused:  []string{"", "https://", "host", "ftp://host", "https://host/path", "https://user@host", "https://host?x", "https://host\n"},
@@ -243,6 +273,7 @@ var examples = map[string]map[string]example{
 		"spec.requests[].id":                        {accepted: []string{"a", "-", strings.Repeat("0", 36)}, refused: []string{"", strings.Repeat("0", 37), "A", "a_b", "a.b", "a\n"}},
 		"spec.writers[].chain":                      hash,
 		"spec.writers[].previousChain":              hash,
+		"status.usage.day":                          day,
 		"status.syncState.blocks[].digest":          hash,
 		"status.syncState.blocks[].label":           label,
 		"status.syncState.writers[].verified.chain": hash,
@@ -255,6 +286,7 @@ var examples = map[string]map[string]example{
 	},
 	"TeamMemory": {
 		"spec.letta.baseURL":        url,
+		"status.usage.day":          day,
 		"spec.store.endpoint":       url,
 		"spec.store.publicEndpoint": url,
 		"spec.store.bucket": {

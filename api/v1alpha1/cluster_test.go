@@ -93,6 +93,12 @@ func full(kind, name string) *unstructured.Unstructured {
 		"lastTransitionTime": when, "observedGeneration": int64(1),
 	}}
 	cut := func() fields { return fields{"segments": int64(1), "lines": int64(1)} }
+	delivery := func() fields {
+		return fields{
+			"id": "d", "workstation": "wks-a", "from": cut(), "to": cut(), "at": when, "maxEntryBytes": int64(1024),
+			"renderVersion": int64(1), "phase": "Sending", "attempts": int64(1),
+		}
+	}
 	content := map[string]fields{
 		"Session": {
 			"spec": fields{
@@ -116,17 +122,20 @@ func full(kind, name string) *unstructured.Unstructured {
 				"observedGeneration": int64(1), "conditions": conditions,
 				"state": "Active", "title": "t", "tag": "t", "pullRequest": "example/shop#1",
 				"lastActivityTime": when, "lines": int64(30), "lag": int64(0), "lostLines": int64(0),
-				"usage":    fields{"turns": int64(1), "tokens": int64(1), "source": "Reported"},
+				"usage": fields{
+					"turns": int64(1), "tokens": int64(1), "source": "Reported",
+					"day": "2026-11-30", "dayTokens": int64(1), "dayImportTokens": int64(1),
+				},
 				"whispers": []any{fields{"id": "w", "at": when, "bytes": int64(1), "sealed": "c2VhbGVk"}},
 				"answered": []any{fields{"id": "r", "result": "Done", "message": "m"}},
 				"syncState": fields{
 					"conversationID": "c", "agentID": "a", "lastProcessedIndex": int64(1),
 					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s",
-					"blocks": []any{fields{"label": "brief", "digest": chain("a"), "bytes": int64(1)}},
-					"delivery": fields{
-						"id": "d", "workstation": "wks-a", "from": cut(), "to": cut(),
-						"renderVersion": int64(1), "phase": "Sending", "attempts": int64(1),
-					},
+					"blocks":   []any{fields{"label": "brief", "digest": chain("a"), "bytes": int64(1)}},
+					"delivery": delivery(),
+					"parked": []any{fields{
+						"delivery": delivery(), "lines": int64(1), "at": when, "memoryGeneration": int64(1),
+					}},
 					"writers": []any{fields{
 						"workstation": "wks-a", "verified": fields{"segments": int64(1), "chain": chain("1")},
 						"delivered": cut(), "lines": int64(1), "lastProcessedIndex": int64(1), "wanted": []any{int64(1)},
@@ -161,13 +170,16 @@ func full(kind, name string) *unstructured.Unstructured {
 				"recall":  fields{"mode": "Whisper", "maxCharacters": int64(4000)},
 				"delivery": fields{
 					"maxBatchBytes": int64(32768), "maxConcurrentTurns": int64(4), "turnTimeoutSeconds": int64(600),
+					"minIntervalSeconds": int64(0),
 				},
+				"budget":  fields{"dailyTokens": int64(2000000)},
 				"suspend": "None",
 			},
 			"status": fields{
 				"observedGeneration": int64(1), "conditions": conditions,
 				"agents":   []any{fields{"project": "github.com/example/shop", "agentID": "a"}},
 				"sessions": int64(1), "lagging": int64(1), "segmentFormat": int64(1),
+				"usage": fields{"day": "2026-11-30", "tokens": int64(1), "importTokens": int64(1), "percent": int64(1)},
 			},
 		},
 		"MemoryBlock": {

@@ -66,6 +66,12 @@ const (
 	AgentNotFoundReason = "AgentNotFound"
 	// AgentUnsafeReason: the agent has more tools than memory alone.
 	AgentUnsafeReason = "AgentUnsafe"
+	// BudgetExhaustedReason: the day's tokens are spent; it goes on the next
+	// day.
+	BudgetExhaustedReason = "BudgetExhausted"
+	// DeliveryParkedReason: a delivery was given up for now, after many turns
+	// without an answer.
+	DeliveryParkedReason = "DeliveryParked"
 	// FailedReason: none of the others; the message says what happened.
 	FailedReason = "Failed"
 )

@@ -266,6 +266,23 @@ type Usage struct {
 	// first turn.
 	// +optional
 	Source UsageSource `json:"source,omitempty"`
+
+	// day is the day, by UTC, of dayTokens and dayImportTokens. Empty before
+	// the first turn.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`
+	Day string `json:"day,omitempty"`
+
+	// dayTokens is the number of tokens spent on that day, failed turns and
+	// imports included.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DayTokens int64 `json:"dayTokens,omitempty"`
+
+	// dayImportTokens are those of them that imports took.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	DayImportTokens int64 `json:"dayImportTokens,omitempty"`
 }
 
 // Whisper is one message of the memory to the session's owner.
@@ -361,6 +378,41 @@ type Delivery struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Attempts int32 `json:"attempts"`
+
+	// at is when the newest attempt was prepared.
+	// +optional
+	At *metav1.Time `json:"at,omitempty"`
+
+	// maxEntryBytes bounds the text of one record, of which a longer one is
+	// sent as head and tail. It is kept so that the text can be made again.
+	// Omitted means 262144.
+	// +optional
+	// +kubebuilder:validation:Minimum=1024
+	// +kubebuilder:validation:Maximum=262144
+	MaxEntryBytes int32 `json:"maxEntryBytes,omitempty"`
+}
+
+// ParkedDelivery is a delivery that was given up for now, so that what comes
+// after it is not kept from the memory. Its words are in the archive.
+type ParkedDelivery struct {
+	// delivery as it was when it was given up.
+	// +required
+	Delivery Delivery `json:"delivery"`
+
+	// lines between its cuts.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Lines int64 `json:"lines"`
+
+	// at is when it was given up. It is tried again a day later.
+	// +required
+	At metav1.Time `json:"at"`
+
+	// memoryGeneration is the generation of the TeamMemory then. With another
+	// one it is tried again at once.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	MemoryGeneration int64 `json:"memoryGeneration"`
 }
 
 // SyncedBlock is one memory block as the session last saw it.
@@ -475,6 +527,13 @@ type SyncState struct {
 	// delivery is the newest delivery, finished or not.
 	// +optional
 	Delivery *Delivery `json:"delivery,omitempty"`
+
+	// parked are deliveries that Letta did not answer however often it was
+	// asked, oldest first. When it is full nothing more is given up.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Parked []ParkedDelivery `json:"parked,omitempty"`
 
 	// writers has what the cluster knows of each writer.
 	// +optional

@@ -65,7 +65,7 @@ func TestColumns(t *testing.T) {
 			"Owner: ada", "Version: v1", "OS: linux/amd64", "Granted: True", "Backlog: 1", "Seen", "Error: e", "Age",
 			"wide Memory: m", "wide Slots: 32",
 		},
-		"TeamMemory":  {"Backend: API", "Ready: True", "Scope: Project", "Sessions: 1", "Lagging: 1", "Age"},
+		"TeamMemory":  {"Backend: API", "Ready: True", "Scope: Project", "Sessions: 1", "Lagging: 1", "Budget: 1", "Age"},
 		"MemoryBlock": {"Memory: m", "Project: github.com/example/shop", "Label: brief", "Mode: Learned", "Bytes: 1", "Updated", "wide Session: s"},
 	} {
 		known := live(t, full(kind, "columns"))

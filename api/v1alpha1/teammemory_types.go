@@ -222,11 +222,30 @@ type DeliveryPolicy struct {
 	// +kubebuilder:validation:Maximum=64
 	MaxConcurrentTurns *int32 `json:"maxConcurrentTurns,omitempty"`
 
-	// turnTimeoutSeconds bounds one turn. Omitted means 600.
+	// turnTimeoutSeconds bounds one turn. A turn that takes longer is
+	// cancelled. Omitted means 600.
 	// +optional
 	// +kubebuilder:validation:Minimum=5
 	// +kubebuilder:validation:Maximum=3600
 	TurnTimeoutSeconds *int32 `json:"turnTimeoutSeconds,omitempty"`
+
+	// minIntervalSeconds is the least time between the beginnings of two turns
+	// of one session that goes on; what comes meanwhile goes into one turn.
+	// Omitted means 0.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	// +kubebuilder:validation:Maximum=3600
+	MinIntervalSeconds *int32 `json:"minIntervalSeconds,omitempty"`
+}
+
+// Budget bounds what a memory costs.
+type Budget struct {
+	// dailyTokens bounds the tokens of one day, by UTC. One owner gets at most
+	// a quarter of them, and imports a fifth. Omitted means 2000000.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=100000000000
+	DailyTokens *int64 `json:"dailyTokens,omitempty"`
 }
 
 // TeamMemorySpec says how a team's memory is made and kept.
@@ -259,6 +278,10 @@ type TeamMemorySpec struct {
 	// +optional
 	Delivery DeliveryPolicy `json:"delivery,omitzero"`
 
+	// budget bounds what the memory costs.
+	// +optional
+	Budget Budget `json:"budget,omitzero"`
+
 	// suspend holds work back without losing any. Omitted means None.
 	// +optional
 	Suspend Suspend `json:"suspend,omitempty"`
@@ -276,6 +299,30 @@ type ProjectAgent struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128
 	AgentID string `json:"agentID"`
+}
+
+// DayUsage is what a memory cost on one day.
+type DayUsage struct {
+	// day, by UTC.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9]{4}-[0-9]{2}-[0-9]{2}$`
+	Day string `json:"day"`
+
+	// tokens spent on that day.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Tokens int64 `json:"tokens"`
+
+	// importTokens are those of them that imports took.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	ImportTokens int64 `json:"importTokens,omitempty"`
+
+	// percent of the day's budget that is spent. It can pass 100 by the turns
+	// that ran when the budget ended.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Percent int32 `json:"percent"`
 }
 
 // TeamMemoryStatus is what the controller says of a memory.
@@ -310,6 +357,11 @@ type TeamMemoryStatus struct {
 	// +kubebuilder:validation:Minimum=0
 	Lagging int64 `json:"lagging,omitempty"`
 
+	// usage is what the memory cost on the newest day with a turn. It is
+	// renewed with sessions.
+	// +optional
+	Usage *DayUsage `json:"usage,omitempty"`
+
 	// segmentFormat is the newest segment format this controller accepts.
 	// +optional
 	// +kubebuilder:validation:Minimum=0
@@ -325,6 +377,7 @@ type TeamMemoryStatus struct {
 // +kubebuilder:printcolumn:name="Scope",type=string,JSONPath=`.spec.scope`
 // +kubebuilder:printcolumn:name="Sessions",type=integer,JSONPath=`.status.sessions`
 // +kubebuilder:printcolumn:name="Lagging",type=integer,JSONPath=`.status.lagging`
+// +kubebuilder:printcolumn:name="Budget",type=integer,JSONPath=`.status.usage.percent`,description="percent of the budget spent on the newest day with a turn"
 // +kubebuilder:printcolumn:name="Age",type=date,JSONPath=`.metadata.creationTimestamp`
 // +kubebuilder:validation:XValidation:rule="self.metadata.name.size() <= 40",message="the name of a TeamMemory has at most 40 characters"
 type TeamMemory struct {

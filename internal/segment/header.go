@@ -89,6 +89,10 @@ type Header struct {
 	// Offsets ascend; so do indexes other than NoIndex.
 	Offsets []int64 `json:"offsets,omitempty"`
 	Indexes []int64 `json:"indexes,omitempty"`
+	// Import is true in a segment of older lines, which the person brought in
+	// afterwards. Live segments go before it, and its share of the budget is
+	// small. Omitted means false.
+	Import bool `json:"import,omitempty"`
 	// Archived is present only in a copy whose lines the controller's second
 	// pass had to change. A workstation never writes it. It stays the last
 	// member: Rewrite depends on it.
