@@ -627,6 +627,9 @@ func TestBoundsAreTheCRDs(t *testing.T) {
 			for keyword, limit := range schema {
 				switch keyword {
 				case "minLength", "maxLength", "minimum", "maximum", "minItems", "maxItems":
+					if f, ok := limit.(float64); ok {
+						limit = strconv.FormatFloat(f, 'f', -1, 64) // not 1e+06
+					}
 					cells = append(cells, fmt.Sprintf("%s=%v", keyword, limit))
 				case "pattern":
 					cells = append(cells, fmt.Sprintf("pattern=%s", limit))
