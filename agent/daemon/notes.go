@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"cmp"
 	"errors"
 	"os"
 	"path/filepath"
@@ -117,6 +118,8 @@ func learn(state *spool.State, n note.Note) {
 		state.ProjectDir = filepath.Clean(n.ProjectDir)
 	}
 	state.LettaHome = n.LettaHome
+	state.Entrypoint = cmp.Or(n.Entrypoint, state.Entrypoint)
+	state.Nested = state.Nested || n.Nested
 	if stream, ok := read.AgentStream(n.AgentTranscript); ok && filepath.IsAbs(n.AgentTranscript) && len(state.AgentFiles) < maxAgentFiles {
 		if state.AgentFiles == nil {
 			state.AgentFiles = map[string]string{}

@@ -34,9 +34,12 @@ func sources(state *spool.State) []read.Source {
 	}
 	maps.Copy(paths, read.Agents(main, state.SessionID))
 
-	list := []read.Source{{Session: state.SessionID, Stream: read.Main, Path: main, Cwd: state.Cwd}}
+	source := func(stream, path string) read.Source {
+		return read.Source{Session: state.SessionID, Stream: stream, Path: path, Cwd: state.Cwd, Entrypoint: state.Entrypoint, Nested: state.Nested}
+	}
+	list := []read.Source{source(read.Main, main)}
 	for stream, path := range paths {
-		list = append(list, read.Source{Session: state.SessionID, Stream: stream, Path: path, Cwd: state.Cwd})
+		list = append(list, source(stream, path))
 	}
 	slices.SortFunc(list[1:], func(a, b read.Source) int { return cmp.Compare(a.Stream, b.Stream) })
 	return list

@@ -43,7 +43,8 @@ type Env struct {
 // end, and it never fails: what goes wrong is left out and, where there is a
 // configuration, noted in hook.log. Of the environment it reads UNDERSONG_HOME,
 // the variables that tell the user's own folder, CLAUDE_CODE_ENTRYPOINT,
-// CLAUDE_PROJECT_DIR, LETTA_MODE and LETTA_HOME.
+// CLAUDE_ENV_FILE, CLAUDE_PID, CLAUDE_PROJECT_DIR, LETTA_MODE, LETTA_HOME and
+// UNDERSONG_SESSION.
 func Run(in io.Reader, out io.Writer, env Env) {
 	// A fault of ours must not stop a person's work.
 	defer func() { _ = recover() }()
@@ -102,6 +103,9 @@ func (h call) answer(out io.Writer) {
 		h.log("write note", err)
 	}
 	crash.Point(crash.HookNoteWritten)
+	if err := h.leaveMarker(); err != nil {
+		h.log("mark the shells of the session", err)
+	}
 	if err := h.wakeDaemon(); err != nil {
 		h.log("start daemon", err)
 	}
@@ -132,6 +136,7 @@ func (h call) note() note.Note {
 		AgentTranscript: h.agentTranscript,
 		Notification:    h.notification,
 		Entrypoint:      variable("CLAUDE_CODE_ENTRYPOINT"),
+		Nested:          h.nested(),
 		LettaMode:       variable("LETTA_MODE"),
 		LettaHome:       variable("LETTA_HOME"),
 		At:              h.at,

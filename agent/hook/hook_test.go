@@ -30,7 +30,7 @@ func configure(t *testing.T, change func(*note.Config)) string {
 	t.Helper()
 	home := filepath.Join(t.TempDir(), "state")
 	t.Setenv("UNDERSONG_HOME", home)
-	for _, name := range []string{"LETTA_MODE", "LETTA_HOME", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_ENTRYPOINT"} {
+	for _, name := range []string{"LETTA_MODE", "LETTA_HOME", "CLAUDE_PROJECT_DIR", "CLAUDE_CODE_ENTRYPOINT", "CLAUDE_ENV_FILE", "CLAUDE_PID", "UNDERSONG_SESSION"} {
 		t.Setenv(name, "")
 	}
 	config := note.Config{ConsentedAt: now}

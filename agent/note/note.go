@@ -81,6 +81,10 @@ type Note struct {
 	// and other sdk- values are headless.
 	Entrypoint string `json:"entrypoint,omitempty"`
 
+	// Nested says that the agent was started by another session, and not by a
+	// person.
+	Nested bool `json:"nested,omitempty"`
+
 	// LettaMode and LettaHome are the variables LETTA_MODE and LETTA_HOME of
 	// the session. The first narrows what is shown, the second moves the
 	// compatible state files.

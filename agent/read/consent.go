@@ -1,6 +1,8 @@
 package read
 
 import (
+	"cmp"
+
 	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
@@ -14,7 +16,7 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	if retells(record) && cur.Hushed != "" {
 		return cur.Hushed
 	}
-	verdict := s.verdict(record)
+	verdict := s.verdict()
 	if !verdict.Allowed {
 		return s.hush(verdict.Reason)
 	}
@@ -43,11 +45,15 @@ func (s *step) hush(reason string) string {
 	return reason
 }
 
+// nestedEntrypoint is what a record of a nested session is taken to say.
+const nestedEntrypoint = "sdk-nested"
+
 // verdict asks for consent, once per place.
-func (s *step) verdict(record transcript.Record) Verdict {
-	at := place{cwd: s.batch.Cursor.LastCwd, entrypoint: record.Entrypoint}
-	if at.cwd == "" {
-		at.cwd = s.src.Cwd
+func (s *step) verdict() Verdict {
+	cur := &s.batch.Cursor
+	at := place{cwd: cmp.Or(cur.LastCwd, s.src.Cwd), entrypoint: cmp.Or(cur.LastEntrypoint, s.src.Entrypoint)}
+	if s.src.Nested {
+		at.entrypoint = nestedEntrypoint
 	}
 	verdict, asked := s.verdicts[at]
 	if !asked {

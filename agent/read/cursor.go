@@ -32,8 +32,10 @@ type Cursor struct {
 	// NextIndex is the number of parsable lines before Offset.
 	NextIndex int64 `json:"nextIndex"`
 
-	// LastCwd is the working directory of the newest record that had one.
-	LastCwd string `json:"lastCwd,omitempty"`
+	// LastCwd is the working directory of the newest record that had one,
+	// LastEntrypoint its entry point.
+	LastCwd        string `json:"lastCwd,omitempty"`
+	LastEntrypoint string `json:"lastEntrypoint,omitempty"`
 
 	// Baseline is the size the file had at init. Lines that begin before it
 	// are withheld.

@@ -27,8 +27,12 @@ type Source struct {
 	// Path is the newest path known, from a note or from a folder listing.
 	Path string
 
-	// Cwd stands in for records before the first that names one.
-	Cwd string
+	// Cwd and Entrypoint stand in for records before the first that names one.
+	Cwd, Entrypoint string
+
+	// Nested says that another session started this one, and not a person: all
+	// of it is headless.
+	Nested bool
 
 	// Baseline is the size the file had at init, 0 where it did not exist.
 	Baseline int64
@@ -61,7 +65,7 @@ func open(src Source, cur Cursor) (found, Cursor, error) {
 	// Another file took the place, or the file was cut: what was read stays
 	// read, and this is a new one. Its lines are told apart from the old ones
 	// by the generation. Ranges that were still to be named went with the file.
-	cur = Cursor{Generation: cur.Generation + 1, LastCwd: cur.LastCwd, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries}
+	cur = Cursor{Generation: cur.Generation + 1, LastCwd: cur.LastCwd, LastEntrypoint: cur.LastEntrypoint, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries}
 	here.signer = new(transcript.Signer)
 	return here.take(cur)
 }

@@ -148,12 +148,14 @@ func TestConsentIsAskedPerRecord(t *testing.T) {
 	title := `{"type":"ai-title","aiTitle":"Retold","sessionId":"` + session + `"}`
 	summary := strings.Replace(user(9, "/tide"), `"type":"user"`, `"type":"user","isCompactSummary":true`, 1)
 	headless := strings.Replace(user(8, "/tide"), `"cwd"`, `"entrypoint":"sdk-cli","cwd"`, 1)
+	queue := `{"type":"queue-operation","operation":"enqueue","content":"words","sessionId":"` + session + `"}`
 	type withheld struct {
 		from, to int64
 		reason   string
 	}
 	type test struct {
 		reason string
+		source Source // what the notes say
 		lines  []string
 		lineNo []int // of the body lines
 		ranges []withheld
@@ -181,6 +183,19 @@ func TestConsentIsAskedPerRecord(t *testing.T) {
 			reason: "decided per record", lines: []string{user(1, "/tide"), headless, user(3, "/tide")},
 			lineNo: []int{0, 2}, ranges: []withheld{{1, 1, "headless"}},
 		},
+		"headless from the start": {
+			reason: "what the harness writes before the first record of a headless session says no entry point",
+			source: Source{Entrypoint: "sdk-cli"}, lines: []string{queue, headless, `{"type":"tag","tag":"x"}`, queue},
+		},
+		"a person again": {
+			reason: "the newest note stands in for the beginning only",
+			source: Source{Entrypoint: "sdk-cli"}, lines: []string{strings.Replace(user(1, "/tide"), `"cwd"`, `"entrypoint":"cli","cwd"`, 1), `{"type":"tag","tag":"x"}`},
+			lineNo: []int{0, 1},
+		},
+		"nested": {
+			reason: "another session speaks, whatever its records say",
+			source: Source{Nested: true}, lines: []string{strings.Replace(user(1, "/tide"), `"cwd"`, `"entrypoint":"cli","cwd"`, 1), user(2, "/tide")},
+		},
 		"no cwd": {
 			reason: "the stream's last folder counts",
 			lines:  []string{user(1, "/tide"), `{"type":"tag","tag":"x"}`, user(3, "/secret"), `{"type":"tag","tag":"y"}`},
@@ -207,6 +222,7 @@ func TestConsentIsAskedPerRecord(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			src := transcriptAt(t, t.TempDir(), tt.lines...)
+			src.Entrypoint, src.Nested = tt.source.Entrypoint, tt.source.Nested
 			b := must(t, newReader(t), src, Cursor{}, Want{})
 			var lineNo []int
 			for _, index := range b.Header.Indexes {

@@ -100,7 +100,7 @@ func (s *step) line(line transcript.Line) bool {
 	}
 	s.listen(record, line.Raw)
 	if record.Cwd != "" {
-		s.batch.Cursor.LastCwd = record.Cwd
+		s.batch.Cursor.LastCwd, s.batch.Cursor.LastEntrypoint = record.Cwd, record.Entrypoint
 	}
 	if reason := s.refuse(line, record); reason != "" {
 		s.withhold(line.Offset, line.Length, index, reason)

@@ -86,6 +86,11 @@ type State struct {
 	AgentFiles map[string]string `json:"agentFiles,omitempty"`
 	FirstNote  time.Time         `json:"firstNote"`
 
+	// Entrypoint is that of the newest note with one. Nested is set, and stays
+	// set, once a note said that another session started this one.
+	Entrypoint string `json:"entrypoint,omitempty"`
+	Nested     bool   `json:"nested,omitempty"`
+
 	// Cursors by stream. Head is the newest segment made, Verified the newest
 	// that the archive has; Segments are those between.
 	Cursors  map[string]read.Cursor `json:"cursors,omitempty"`

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -90,11 +89,12 @@ func (w *Workstation) Hook(ctx context.Context, cwd string, input any, env ...st
 	return w.HookRaw(ctx, cwd, string(data), env...)
 }
 
-// HookRaw runs the hook with any stdin.
+// HookRaw runs the hook with any stdin. The process that it is told of is one
+// that no session started, which a test's own may be.
 func (w *Workstation) HookRaw(ctx context.Context, cwd, stdin string, env ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong-hook"))
 	cmd.Env = append(append(w.env, "CLAUDECODE=1", "CLAUDE_PROJECT_DIR="+cwd, "CLAUDE_CODE_ENTRYPOINT=cli",
-		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID="+strconv.Itoa(os.Getpid())), append(env, w.HookEnv...)...)
+		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID=1"), append(env, w.HookEnv...)...)
 	cmd.Dir = cwd
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
