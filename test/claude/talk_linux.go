@@ -1,0 +1,130 @@
+package claude
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// Keys.
+const (
+	Enter  = "\r"
+	Escape = "\x1b"
+)
+
+// within bounds every wait for Claude Code.
+const within = 60 * time.Second
+
+// Talk is a person at a terminal with Claude Code. It needs a Witness.
+type Talk struct {
+	*Terminal
+	home *Home
+}
+
+// Talk starts Claude Code in a folder, and returns when it can be typed at.
+func (h *Home) Talk(ctx context.Context, dir string, args ...string) (*Talk, error) {
+	if err := os.MkdirAll(filepath.Join(h.Dir, "tmp"), 0o700); err != nil {
+		return nil, err
+	}
+	started := h.Witness.Count(starts)
+	t, err := OpenTerminal(dir, h.Environ(), h.Program, append([]string{"--permission-mode", "default"}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	talk := &Talk{Terminal: t, home: h}
+	err = t.Until(ctx, within, "start", func(screen string) bool {
+		return strings.Contains(screen, "❯") && h.Witness.Count(starts) > started
+	})
+	if err != nil {
+		t.Close()
+		return nil, err
+	}
+	return talk, nil
+}
+
+func starts(c Call) bool { return c.Event == "SessionStart" }
+
+// Enter types a line and sends it. Keys that come while Claude Code draws itself
+// are lost: it looks whether they are there.
+func (t *Talk) Enter(ctx context.Context, text string, sent func() bool) error {
+	shown := func(screen string) bool {
+		return strings.Contains(strings.ReplaceAll(screen, "\u00a0", " "), text) || sent()
+	}
+	deadline, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	for {
+		if err := t.Type(text); err != nil {
+			return err
+		}
+		err := t.Until(deadline, 3*time.Second, "type "+text, shown)
+		if err == nil {
+			break
+		}
+		if deadline.Err() != nil {
+			return err
+		}
+		if err := t.Type("\x15"); err != nil { // Ctrl-U: away with what is there
+			return err
+		}
+	}
+	for {
+		if err := t.Type(Enter); err != nil {
+			return err
+		}
+		err := t.Until(deadline, 3*time.Second, "send "+text, func(string) bool { return sent() })
+		if err == nil {
+			return nil
+		}
+		if deadline.Err() != nil {
+			return err
+		}
+	}
+}
+
+// Say types a prompt, and returns when the hooks were asked about it.
+func (t *Talk) Say(ctx context.Context, prompt string) error {
+	asked := func(c Call) bool { return c.Event == "UserPromptSubmit" && c.Prompt == prompt }
+	before := t.home.Witness.Count(asked)
+	return t.Enter(ctx, prompt, func() bool { return t.home.Witness.Count(asked) > before })
+}
+
+// Ask says a prompt, and returns when the turn has ended.
+func (t *Talk) Ask(ctx context.Context, prompt string) error {
+	return t.Turn(ctx, func() error { return t.Say(ctx, prompt) })
+}
+
+// Turn does something, and returns when a turn has ended after it.
+func (t *Talk) Turn(ctx context.Context, do func() error) error {
+	return t.After(ctx, "Stop", do)
+}
+
+// After does something, and returns when the hooks of an event were called once
+// more.
+func (t *Talk) After(ctx context.Context, event string, do func() error) error {
+	is := func(c Call) bool { return c.Event == event }
+	before := t.home.Witness.Count(is)
+	if err := do(); err != nil {
+		return err
+	}
+	return t.Until(ctx, within, event, func(string) bool { return t.home.Witness.Count(is) > before })
+}
+
+// Command types a slash command, and returns when the hooks of an event were
+// called.
+func (t *Talk) Command(ctx context.Context, command, event string) error {
+	is := func(c Call) bool { return c.Event == event }
+	before := t.home.Witness.Count(is)
+	return t.Enter(ctx, command, func() bool { return t.home.Witness.Count(is) > before })
+}
+
+// Hangup ends the talk as closing the window does.
+func (t *Talk) Hangup(ctx context.Context) error {
+	if err := t.Signal(syscall.SIGHUP); err != nil {
+		return fmt.Errorf("hang up: %w", err)
+	}
+	return t.Gone(ctx, within)
+}
