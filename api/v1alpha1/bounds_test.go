@@ -186,7 +186,7 @@ spec.letta.baseURL                               required maxLength=253 pattern=
 spec.letta.credentialsSecretRef.name             required minLength=1 maxLength=63
 spec.letta.insecure                              enum=Deny|Allow
 spec.recall.maxCharacters                        minimum=200 maximum=9500 format=int32
-spec.recall.mode                                 enum=Whisper|Off
+spec.recall.mode                                 enum=Brief|Whisper|Full|Off
 spec.scope                                       enum=Project|Team
 spec.store                                       required
 spec.store.bucket                                required pattern=^[a-z0-9][a-z0-9.-]{1,61}[a-z0-9]$

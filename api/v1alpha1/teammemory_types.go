@@ -27,13 +27,19 @@ const (
 	ScopeTeam Scope = "Team"
 )
 
-// RecallMode says what developers are shown.
-// +kubebuilder:validation:Enum=Whisper;Off
+// RecallMode says what developers are shown. A workstation, a repository and a
+// session may show less, never more.
+// +kubebuilder:validation:Enum=Brief;Whisper;Full;Off
 type RecallMode string
 
 const (
-	// RecallWhisper shows messages of the memory.
+	// RecallBrief shows the block brief of the project when a session starts,
+	// is cleared or compacted, and messages of the memory.
+	RecallBrief RecallMode = "Brief"
+	// RecallWhisper shows messages of the memory only.
 	RecallWhisper RecallMode = "Whisper"
+	// RecallFull shows every block, later what changed in them, and messages.
+	RecallFull RecallMode = "Full"
 	// RecallOff shows nothing.
 	RecallOff RecallMode = "Off"
 )
@@ -196,7 +202,7 @@ type Capture struct {
 
 // Recall says what developers are shown.
 type Recall struct {
-	// mode is Whisper or Off. Omitted means Whisper.
+	// mode is Brief, Whisper, Full or Off. Omitted means Brief.
 	// +optional
 	Mode RecallMode `json:"mode,omitempty"`
 

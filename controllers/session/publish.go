@@ -110,6 +110,7 @@ func (r *Reconciler) whisper(ctx context.Context, s *scope, d *v1alpha1.Delivery
 	at := now.Truncate(time.Second)
 	sealed, err := seal.SealWhisper(seal.WhisperText{
 		ID: d.ID, Session: s.ses.Spec.SessionID, Project: s.ses.Spec.Project.Remote, Memory: s.mem.Name, Text: words, At: at, Expires: at.Add(whisperLife),
+		Source: origin(s.ses, d),
 	}, keys...)
 	if err != nil {
 		return fmt.Errorf("seal a whisper: %w", err)
@@ -119,6 +120,18 @@ func (r *Reconciler) whisper(ctx context.Context, s *scope, d *v1alpha1.Delivery
 		st.Whispers = st.Whispers[n-maxWhispers:]
 	}
 	return nil
+}
+
+// origin says what an answer came from: the owner asks why.
+func origin(ses *v1alpha1.Session, d *v1alpha1.Delivery) seal.WhisperSource {
+	from := seal.WhisperSource{
+		Session: ses.Name, Workstation: d.Workstation, FromSegment: d.From.Segments + 1, ToSegment: d.To.Segments,
+		Agent: ses.Status.SyncState.AgentID, Conversation: ses.Status.SyncState.ConversationID, Revision: ses.Status.SyncState.MemoryRevision,
+	}
+	if d.To.Lines > 0 {
+		from.ToSegment++
+	}
+	return from
 }
 
 // recipients are the public keys of the owner's newest workstations.

@@ -82,6 +82,24 @@ type WhisperText struct {
 	// At is when it was said, Expires when it is no longer to be shown.
 	At      time.Time `json:"at"`
 	Expires time.Time `json:"expires"`
+	// Source is what the text came from, for the question why.
+	Source WhisperSource `json:"source,omitzero"`
+}
+
+// WhisperSource says what a whisper came from. Every field may be empty.
+type WhisperSource struct {
+	// Session is the name of the Session whose words the agent was given, and
+	// Workstation that of the writer; FromSegment and ToSegment are the first
+	// and the last of its segments in them.
+	Session     string `json:"session,omitempty"`
+	Workstation string `json:"workstation,omitempty"`
+	FromSegment int64  `json:"fromSegment,omitempty"`
+	ToSegment   int64  `json:"toSegment,omitempty"`
+	// Agent and Conversation are Letta's, Revision that of the memory after the
+	// turn.
+	Agent        string `json:"agent,omitempty"`
+	Conversation string `json:"conversation,omitempty"`
+	Revision     string `json:"revision,omitempty"`
 }
 
 // SealWhisper seals a whisper to the owner's public keys.

@@ -226,6 +226,9 @@ func TestWhisperIsOpenedUnchanged(t *testing.T) {
 	at := time.Date(2026, 11, 30, 10, 0, 0, 0, time.UTC)
 	want := WhisperText{
 		ID: "w-1", Session: "s-1", Project: "example.com/a/b", Memory: "team", Text: "Grüße <b> \u2028", At: at, Expires: at.Add(2 * time.Hour),
+		Source: WhisperSource{
+			Session: "s-1-abc", Workstation: "ws-1", FromSegment: 3, ToSegment: 4, Agent: "agent-1", Conversation: "conv-1", Revision: "r-1",
+		},
 	}
 	sealed, err := SealWhisper(want, id.Recipient())
 	if err != nil {
