@@ -164,6 +164,7 @@ func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *statu
 		Publisher: &upload.Publisher{
 			Client: c, Redactor: d.redactor, Namespace: d.config.Namespace, Owner: d.config.Owner,
 			Memory: d.config.Memory, Workstation: d.registry.Name(),
+			HideTitles: func() bool { return d.view.Hears().HideTitles },
 		},
 		HTTP: upload.NewHTTPClient(d.Transport), Clock: d.Clock, Backoff: *d.Backoff, Trouble: d.trouble, Log: d.log,
 		Done: func() { poke(d.shot) },

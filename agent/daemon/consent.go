@@ -8,6 +8,8 @@ import (
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/status"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
 // reasonHeadless is given for records that no person's terminal made.
@@ -27,13 +29,28 @@ func newConsent(config note.Config, view *status.View) *rules {
 
 // decide answers for one record.
 func (r *rules) decide(cwd, entrypoint string) read.Verdict {
-	if strings.HasPrefix(entrypoint, "sdk-") {
+	hears := r.view.Hears()
+	if strings.HasPrefix(entrypoint, "sdk-") && !hears.Headless {
 		return read.Verdict{Reason: reasonHeadless}
 	}
 	include, exclude, _ := r.view.Capture() // unknown: nothing matches
-	d := r.finder.Decide(cwd, consent.Rules{Include: include, Exclude: slices.Concat(exclude, r.config.Exclude)})
+	d := r.finder.Decide(cwd, consent.Rules{Include: include, Exclude: slices.Concat(exclude, r.config.Exclude), Outside: hears.OutsideGit})
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}
 	return read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
+}
+
+// policy is what the team hears besides words.
+func (r *rules) policy() transcript.Policy {
+	hears := r.view.Hears()
+	p := transcript.Policy{Thinking: hears.Thinking}
+	switch hears.ToolResults {
+	case v1alpha1.ToolResultsAll:
+		p.ToolResults = transcript.AllResults
+	case v1alpha1.ToolResultsNone:
+		p.ToolResults = transcript.NoResults
+	case v1alpha1.ToolResultsLocal:
+	}
+	return p
 }

@@ -193,7 +193,7 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 	return &loop{
 		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: idleOf(d.config),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
-		reader: &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide},
+		reader: &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
 		notes:  told, room: d.room, spooled: d.wake,
 	}, nil
 }

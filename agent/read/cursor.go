@@ -37,6 +37,9 @@ type Cursor struct {
 	LastCwd        string `json:"lastCwd,omitempty"`
 	LastEntrypoint string `json:"lastEntrypoint,omitempty"`
 
+	// Calls are the newest calls of local tools that have no result yet, by id.
+	Calls []string `json:"calls,omitempty"`
+
 	// Baseline is the size the file had at init. Lines that begin before it
 	// are withheld.
 	Baseline int64 `json:"baseline,omitempty"`
@@ -58,6 +61,7 @@ type Cursor struct {
 // Clone returns a copy that shares nothing with c.
 func (c Cursor) Clone() Cursor {
 	c.Pending = slices.Clone(c.Pending)
+	c.Calls = slices.Clone(c.Calls)
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 
 	"k8s.io/utils/clock"
 
@@ -20,6 +21,9 @@ type Reader struct {
 	// Decide answers whether a record of this working directory and entry point
 	// may be heard now. It is asked once per directory in a batch.
 	Decide func(cwd, entrypoint string) Verdict
+
+	// Policy says what the team hears besides words; nil means its zero value.
+	Policy func() transcript.Policy
 }
 
 // Want is what the caller knows of the session besides the stream.
@@ -106,22 +110,63 @@ func (s *step) line(line transcript.Line) bool {
 		s.withhold(line.Offset, line.Length, index, reason)
 		return true
 	}
-	redacted, findings := s.redact(line)
+	redacted, findings := s.redact(line, record)
 	if !s.fits(int64(redacted.Len())) {
 		return false // what the line changed in the cursor it changes again
 	}
 	s.state.Fold(record, s.src.Session)
 	s.keep(line.Offset, line.Length, index, redacted, findings)
+	s.calls(record)
 	return true
 }
 
+// Rules of findings for what the team's policy does not hear.
+const (
+	ruleThinking   = "policy-thinking"
+	ruleToolResult = "policy-tool-result"
+)
+
 // redact returns the body line for a transcript line. One that was too long to
 // read leaves as a stub of its length.
-func (s *step) redact(line transcript.Line) (redact.Redacted, redact.Findings) {
+func (s *step) redact(line transcript.Line, record transcript.Record) (redact.Redacted, redact.Findings) {
 	if line.TooLong {
 		return s.Redactor.Line(fmt.Appendf(nil, `{"type":"undersong-stub","of":"too-long","bytes":%d}`, line.Length))
 	}
-	return s.Redactor.Line(line.Raw)
+	if record.Type == "" {
+		return s.Redactor.Line(line.Raw)
+	}
+	var policy transcript.Policy
+	if s.Policy != nil {
+		policy = s.Policy()
+	}
+	raw, thoughts, results := record.Without(policy, func(id string) bool {
+		return slices.Contains(s.batch.Cursor.Calls, id)
+	})
+	redacted, findings := s.Redactor.Line(raw)
+	for rule, n := range map[string]int{ruleThinking: thoughts, ruleToolResult: results} {
+		if n == 0 {
+			continue
+		}
+		if findings == nil {
+			findings = redact.Findings{}
+		}
+		findings[rule] += n
+	}
+	return redacted, findings
+}
+
+// maxCalls bounds the calls whose results are waited for.
+const maxCalls = 256
+
+// calls keeps, in the cursor, the calls of local tools whose results are still
+// to come: a result does not say which tool it is of.
+func (s *step) calls(record transcript.Record) {
+	cur := &s.batch.Cursor
+	cur.Calls = append(cur.Calls, record.LocalCalls()...)
+	for _, id := range record.Results() {
+		cur.Calls = slices.DeleteFunc(cur.Calls, func(c string) bool { return c == id })
+	}
+	cur.Calls = cur.Calls[max(len(cur.Calls)-maxCalls, 0):]
 }
 
 // listen looks for whispers that this record shows as given.

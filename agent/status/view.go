@@ -40,8 +40,22 @@ type policy struct {
 	Version       int      `json:"version"`
 	Include       []string `json:"include"`
 	Exclude       []string `json:"exclude,omitempty"`
+	Capture       Capture  `json:"capture,omitzero"`
 	Recall        bool     `json:"recall"`
 	MaxCharacters int32    `json:"maxCharacters"`
+}
+
+// Capture is what the team hears besides its projects' words. What is not known
+// is not heard.
+type Capture struct {
+	// Headless, OutsideGit and Thinking are heard.
+	Headless   bool `json:"headless,omitempty"`
+	OutsideGit bool `json:"outsideGit,omitempty"`
+	Thinking   bool `json:"thinking,omitempty"`
+	// ToolResults says of which tools; empty means Local.
+	ToolResults v1alpha1.ToolResults `json:"toolResults,omitempty"`
+	// HideTitles leaves empty what the whole team could read of a session.
+	HideTitles bool `json:"hideTitles,omitempty"`
 }
 
 // OpenView reads what was last seen. A file that cannot be read is as good as
@@ -90,7 +104,8 @@ func (v *View) See(memory *v1alpha1.TeamMemory) (heard, shown bool, err error) {
 		return false, false, nil
 	}
 	v.policy = &now
-	heard = before == nil || !slices.Equal(before.Include, now.Include) || !slices.Equal(before.Exclude, now.Exclude)
+	heard = before == nil || !slices.Equal(before.Include, now.Include) || !slices.Equal(before.Exclude, now.Exclude) ||
+		before.Capture != now.Capture
 	shown = now.Recall && (before == nil || !before.Recall)
 	if err := durable.WriteFile(v.path, data); err != nil {
 		return heard, shown, fmt.Errorf("record the memory's policy: %w", err)
@@ -110,6 +125,16 @@ func (v *View) Capture() (include, exclude []string, known bool) {
 	return v.policy.Include, v.policy.Exclude, true
 }
 
+// Hears returns what is heard besides words, as far as it is known.
+func (v *View) Hears() Capture {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.policy == nil {
+		return Capture{}
+	}
+	return v.policy.Capture
+}
+
 // Recall says whether whispers may be shown, and in how many characters.
 func (v *View) Recall() (bool, int) {
 	v.mu.Lock()
@@ -125,6 +150,13 @@ func policyOf(memory *v1alpha1.TeamMemory) policy {
 		Version: 1,
 		Include: memory.Spec.Capture.Projects.Include,
 		Exclude: memory.Spec.Capture.Projects.Exclude,
+		Capture: Capture{
+			Headless:    memory.Spec.Capture.Headless == v1alpha1.AllowanceAllow,
+			OutsideGit:  memory.Spec.Capture.OutsideGit == v1alpha1.AllowanceAllow,
+			Thinking:    memory.Spec.Capture.Thinking == v1alpha1.AllowanceAllow,
+			ToolResults: memory.Spec.Capture.ToolResults,
+			HideTitles:  memory.Spec.Capture.Titles == v1alpha1.TitlesHide,
+		},
 		Recall: memory.Spec.Recall.Mode != v1alpha1.RecallOff &&
 			memory.Spec.Suspend != v1alpha1.SuspendRecall && memory.Spec.Suspend != v1alpha1.SuspendAll,
 		MaxCharacters: defaultCharacters,

@@ -117,9 +117,9 @@ func describe(state *spool.State, ready spool.Mark, me who) v1alpha1.Writer {
 
 // news says whether the entry tells the cluster anything that the old one did
 // not. Slots of verified segments that are still listed are no news: they leave
-// with the next write. Neither is a branch alone.
+// with the next write. Neither is a branch alone, unless it is to be hidden.
 func news(entry, old *v1alpha1.Writer) bool {
-	if entry.Segments != old.Segments || entry.State != old.State {
+	if entry.Segments != old.Segments || entry.State != old.State || entry.Branch == "" && old.Branch != "" {
 		return true
 	}
 	for _, slot := range entry.Slots {

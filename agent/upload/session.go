@@ -42,6 +42,9 @@ type Publisher struct {
 	Owner       string
 	Memory      string
 	Workstation string
+
+	// HideTitles says whether the branch is left out; nil means never.
+	HideTitles func() bool
 }
 
 // Due says, without asking the cluster, whether Publish has something to do.
@@ -164,6 +167,9 @@ func (p *Publisher) record(session *spool.Session, live *v1alpha1.Session, entry
 
 func (p *Publisher) who(state *spool.State) who {
 	branch, _ := p.Redactor.Text(state.Branch)
+	if p.HideTitles != nil && p.HideTitles() {
+		branch = redact.Redacted{}
+	}
 	return who{
 		owner: p.Owner, memory: p.Memory, workstation: p.Workstation,
 		branch: cut(branch.String(), maxBranch),

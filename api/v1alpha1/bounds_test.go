@@ -90,9 +90,11 @@ status.syncState.delivery.id                     required minLength=1 maxLength=
 status.syncState.delivery.maxEntryBytes          minimum=1024 maximum=262144 format=int32
 status.syncState.delivery.phase                  required enum=Sending|Nudging|Delivered|Published
 status.syncState.delivery.renderVersion          required minimum=1 format=int32
+status.syncState.delivery.thinking               enum=Deny|Allow
 status.syncState.delivery.to                     required
 status.syncState.delivery.to.lines               required minimum=0
 status.syncState.delivery.to.segments            required minimum=0
+status.syncState.delivery.toolResults            enum=Local|All|None
 status.syncState.delivery.workstation            required minLength=1 maxLength=63
 status.syncState.lastProcessedIndex              required minimum=-1
 status.syncState.lastSeenMessageID               maxLength=128
@@ -109,9 +111,11 @@ status.syncState.parked[].delivery.id            required minLength=1 maxLength=
 status.syncState.parked[].delivery.maxEntryBytes minimum=1024 maximum=262144 format=int32
 status.syncState.parked[].delivery.phase         required enum=Sending|Nudging|Delivered|Published
 status.syncState.parked[].delivery.renderVersion required minimum=1 format=int32
+status.syncState.parked[].delivery.thinking      enum=Deny|Allow
 status.syncState.parked[].delivery.to            required
 status.syncState.parked[].delivery.to.lines      required minimum=0
 status.syncState.parked[].delivery.to.segments   required minimum=0
+status.syncState.parked[].delivery.toolResults   enum=Local|All|None
 status.syncState.parked[].delivery.workstation   required minLength=1 maxLength=63
 status.syncState.parked[].lines                  required minimum=0
 status.syncState.parked[].memoryGeneration       required minimum=0
@@ -171,11 +175,16 @@ spec.agent.template.model                        required minLength=1 maxLength=
 spec.agent.template.name                         required minLength=1 maxLength=60
 spec.budget.dailyTokens                          minimum=1 maximum=100000000000
 spec.capture                                     required
+spec.capture.headless                            enum=Deny|Allow
+spec.capture.outsideGit                          enum=Deny|Allow
 spec.capture.projects                            required
 spec.capture.projects.exclude                    maxItems=64 unique=
 spec.capture.projects.exclude[]                  minLength=1 maxLength=253
 spec.capture.projects.include                    required minItems=1 maxItems=64 unique=
 spec.capture.projects.include[]                  minLength=1 maxLength=253
+spec.capture.thinking                            enum=Deny|Allow
+spec.capture.titles                              enum=Show|Hide
+spec.capture.toolResults                         enum=Local|All|None
 spec.delivery.maxBatchBytes                      minimum=1024 maximum=262144 format=int32
 spec.delivery.maxConcurrentTurns                 minimum=1 maximum=64 format=int32
 spec.delivery.minIntervalSeconds                 minimum=0 maximum=3600 format=int32

@@ -97,6 +97,7 @@ func full(kind, name string) *unstructured.Unstructured {
 		return fields{
 			"id": "d", "workstation": "wks-a", "from": cut(), "to": cut(), "at": when, "maxEntryBytes": int64(1024),
 			"renderVersion": int64(1), "phase": "Sending", "attempts": int64(1),
+			"toolResults": "Local", "thinking": "Deny",
 		}
 	}
 	content := map[string]fields{
@@ -166,8 +167,11 @@ func full(kind, name string) *unstructured.Unstructured {
 					"endpoint": "https://s3.internal.example.com", "publicEndpoint": "https://s3.example.com", "insecure": "Deny",
 					"region": "us-east-1", "bucket": "bucket", "prefix": "a/b", "credentialsSecretRef": fields{"name": "store"},
 				},
-				"capture": fields{"projects": fields{"include": []any{"**"}, "exclude": []any{"x/**"}}},
-				"recall":  fields{"mode": "Whisper", "maxCharacters": int64(4000)},
+				"capture": fields{
+					"projects": fields{"include": []any{"**"}, "exclude": []any{"x/**"}},
+					"headless": "Deny", "thinking": "Deny", "toolResults": "Local", "titles": "Show", "outsideGit": "Deny",
+				},
+				"recall": fields{"mode": "Whisper", "maxCharacters": int64(4000)},
 				"delivery": fields{
 					"maxBatchBytes": int64(32768), "maxConcurrentTurns": int64(4), "turnTimeoutSeconds": int64(600),
 					"minIntervalSeconds": int64(0),

@@ -370,6 +370,16 @@ type Delivery struct {
 	// +kubebuilder:validation:Minimum=1
 	RenderVersion int32 `json:"renderVersion"`
 
+	// toolResults is what the TeamMemory's capture.toolResults said when the
+	// text was made: a later change does not change this text. Omitted means
+	// Local.
+	// +optional
+	ToolResults ToolResults `json:"toolResults,omitempty"`
+
+	// thinking is what capture.thinking said then. Omitted means Deny.
+	// +optional
+	Thinking Allowance `json:"thinking,omitempty"`
+
 	// phase says how far the delivery is.
 	// +required
 	Phase DeliveryPhase `json:"phase"`

@@ -193,11 +193,73 @@ type CaptureProjects struct {
 	Exclude []string `json:"exclude,omitempty"`
 }
 
+// Allowance says whether something may be heard.
+// +kubebuilder:validation:Enum=Deny;Allow
+type Allowance string
+
+const (
+	// AllowanceDeny withholds it on the workstation.
+	AllowanceDeny Allowance = "Deny"
+	// AllowanceAllow hears it as anything else.
+	AllowanceAllow Allowance = "Allow"
+)
+
+// ToolResults says of which tools the results may be heard.
+// +kubebuilder:validation:Enum=Local;All;None
+type ToolResults string
+
+const (
+	// ToolResultsLocal: of tools that look at or change the workstation's own
+	// files and run its commands. What a web page or another server says would
+	// speak to every colleague.
+	ToolResultsLocal ToolResults = "Local"
+	// ToolResultsAll: of every tool.
+	ToolResultsAll ToolResults = "All"
+	// ToolResultsNone: of none.
+	ToolResultsNone ToolResults = "None"
+)
+
+// Titles says whether the team sees what sessions are about.
+// +kubebuilder:validation:Enum=Show;Hide
+type Titles string
+
+const (
+	// TitlesShow shows titles, tags, pull requests and branches of Sessions.
+	TitlesShow Titles = "Show"
+	// TitlesHide leaves them empty.
+	TitlesHide Titles = "Hide"
+)
+
 // Capture says what may be heard.
 type Capture struct {
 	// projects that may be heard.
 	// +required
 	Projects CaptureProjects `json:"projects"`
+
+	// headless says whether records are heard that no person's terminal made,
+	// such as those of scripts. Omitted means Deny.
+	// +optional
+	Headless Allowance `json:"headless,omitempty"`
+
+	// thinking says whether the model's thoughts are heard. Omitted means Deny.
+	// +optional
+	Thinking Allowance `json:"thinking,omitempty"`
+
+	// toolResults says of which tools the results are heard. Calls always are.
+	// Omitted means Local.
+	// +optional
+	ToolResults ToolResults `json:"toolResults,omitempty"`
+
+	// titles says whether Sessions show title, tag, pull request and branch,
+	// which the whole team can read. Omitted means Show.
+	// +optional
+	Titles Titles `json:"titles,omitempty"`
+
+	// outsideGit says whether records are heard that were written in no
+	// repository, or in one without a remote. Their project is local/ and 8 hex
+	// digits. Omitted means Deny.
+	// +optional
+	OutsideGit Allowance `json:"outsideGit,omitempty"`
 }
 
 // Recall says what developers are shown.

@@ -56,10 +56,12 @@ func (b *batch) id(s *scope) string {
 }
 
 // limits says where a batch ends: at the cut until, if there is one, else
-// before the record that would make it larger than bytes.
+// before the record that would make it larger than bytes. The policy says what
+// of a record counts.
 type limits struct {
-	bytes int
-	until *v1alpha1.Cut
+	bytes  int
+	until  *v1alpha1.Cut
+	policy transcript.Policy
 }
 
 // collect gathers the writer's next batch from the cut from. It is empty, with
@@ -137,7 +139,7 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 		c.tools.Fold(rec)
 		return false, nil
 	}
-	entries := shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools))
+	entries := shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools))
 	n := bytesOf(entries)
 	if c.limits.until == nil && len(c.entries) > 0 && n > 0 && c.size+n > c.limits.bytes {
 		return true, nil
@@ -154,7 +156,7 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 		for _, record := range carried {
 			c.add(record)
 		}
-		entries = shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools)) // with the names of calls
+		entries = shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools)) // with the names of calls
 	}
 	if len(entries) > 0 {
 		c.add(said{id, entries})
@@ -218,6 +220,9 @@ func (r *Reconciler) advance(s *scope, b *batch) {
 		s.ses.Status.SyncState.LastProcessedIndex = b.lastIndex
 	}
 	st := &s.ses.Status
+	if s.mem.Spec.Capture.Titles == v1alpha1.TitlesHide {
+		return // see summarize
+	}
 	if t := r.label(b.state.Title, 60); t != "" {
 		st.Title = t
 	}

@@ -22,8 +22,23 @@ const (
 	carryBytes = 8 << 10
 )
 
-// policy says what becomes memory besides words.
-var policy = transcript.Policy{}
+// policyOf says what besides words becomes memory: of a delivery in the ledger,
+// what was so when its text was made, else what the memory says now.
+func policyOf(mem *v1alpha1.TeamMemory, d *v1alpha1.Delivery) transcript.Policy {
+	results, thinking := mem.Spec.Capture.ToolResults, mem.Spec.Capture.Thinking
+	if d != nil {
+		results, thinking = d.ToolResults, d.Thinking
+	}
+	p := transcript.Policy{Thinking: thinking == v1alpha1.AllowanceAllow}
+	switch results {
+	case v1alpha1.ToolResultsAll:
+		p.ToolResults = transcript.AllResults
+	case v1alpha1.ToolResultsNone:
+		p.ToolResults = transcript.NoResults
+	case v1alpha1.ToolResultsLocal:
+	}
+	return p
+}
 
 // said are the entries of one record.
 type said struct {
@@ -95,7 +110,7 @@ func (c *collecting) carry(ctx context.Context, first transcript.Record) ([]said
 	var carried []said
 	size := 0
 	for i, rec := range records {
-		entries := rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, policy, &c.tools)
+		entries := rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools)
 		if size += bytesOf(entries); size > carryBytes {
 			break
 		}

@@ -96,7 +96,7 @@ func (r *Reconciler) next(ctx context.Context, s *scope, bucket *store.Bucket, s
 		if w.Delivered.Segments >= w.Verified.Segments {
 			continue
 		}
-		return r.collect(ctx, s, bucket, seen, w, w.Delivered, limits{bytes: limit})
+		return r.collect(ctx, s, bucket, seen, w, w.Delivered, limits{bytes: limit, policy: policyOf(s.mem, nil)})
 	}
 	return nil, nil //nolint:nilnil // nothing left is an answer
 }
@@ -118,6 +118,7 @@ func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
 	d := &v1alpha1.Delivery{
 		ID: b.id(s), Workstation: b.workstation, From: b.from, To: b.to,
 		RenderVersion: transcript.RenderVersion, Phase: v1alpha1.DeliverySending, Attempts: 1,
+		ToolResults: s.mem.Spec.Capture.ToolResults, Thinking: s.mem.Spec.Capture.Thinking,
 	}
 	s.ses.Status.SyncState.Delivery = d
 	return r.prepared(s, d)

@@ -123,7 +123,7 @@ func (r *Reconciler) again(ctx context.Context, s *scope, bucket *store.Bucket, 
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := r.collect(ctx, s, bucket, seen, ensureSync(s.ses, d.Workstation), d.From, limits{until: &d.To})
+	b, err := r.collect(ctx, s, bucket, seen, ensureSync(s.ses, d.Workstation), d.From, limits{until: &d.To, policy: policyOf(s.mem, d)})
 	return seen, b, err
 }
 

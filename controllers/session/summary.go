@@ -21,6 +21,9 @@ func (r *Reconciler) summarize(s *scope) {
 	st.LostLines = max(st.LostLines, lost(s.ses))
 	st.Lag = max(s.ses.Spec.Lines-st.Lines-st.LostLines, 0)
 	st.State = r.state(s.ses)
+	if s.mem != nil && s.mem.Spec.Capture.Titles == v1alpha1.TitlesHide {
+		st.Title, st.Tag, st.PullRequest = "", "", ""
+	}
 }
 
 // lost counts the lines of writers that are caught up and still short of what

@@ -146,8 +146,8 @@ func (r Record) acts(blocks []block, said []Entry, policy Policy, tools *Tools) 
 	for _, b := range blocks {
 		switch b.kind {
 		case thinkingBlock:
-			if policy.Thinking {
-				thoughts.add(withoutMemory(r.text(b.thinking)))
+			if text := r.text(b.thinking); policy.Thinking && text != Withheld {
+				thoughts.add(withoutMemory(text))
 			}
 		case toolUseBlock:
 			name := r.text(b.name)
@@ -258,7 +258,7 @@ func (r Record) results(blocks []block, policy Policy, tools *Tools) string {
 			continue
 		}
 		text := headAndTail(withoutOurs(r.resultText(b.content)))
-		if text == "" {
+		if text == "" || text == Withheld {
 			continue
 		}
 		if name = oneLine(name, 64); name == "" {
