@@ -68,9 +68,26 @@ type Client interface {
 	// Memory reads the agent's blocks, sorted by label.
 	Memory(ctx context.Context, agentID string) (Memory, error)
 	// PutBlock writes one block, makes it if there is none, and returns the
-	// memory's new revision. A label is ^[a-z0-9][a-z0-9_-]{0,62}$. reason is
-	// kept where the back end has a history. The last writer wins.
+	// memory's new revision. A label is ^[a-z0-9][a-z0-9_-]{0,62}$. Without a
+	// description the block keeps the one it has. reason is kept where the
+	// back end has a history. The last writer wins: a write carries no
+	// revision on any back end. To write twice does no harm.
 	PutBlock(ctx context.Context, agentID string, b Block, reason string) (revision string, err error)
+	// DeleteBlock takes one block away and returns the memory's new revision.
+	// It is no error if there is none.
+	DeleteBlock(ctx context.Context, agentID, label, reason string) (revision string, err error)
+	// BlockHistory lists the revisions that changed one block, newest first,
+	// at most limit of them and at most MaxHistory. It knows what was written
+	// between two calls of Memory. Nil where Capabilities.BlockHistory is
+	// false: keep what Memory showed.
+	BlockHistory(ctx context.Context, agentID, label string, limit int) ([]BlockRevision, error)
+	// Recompile makes the coming turns of a conversation see the memory as it
+	// is, and nothing of what it was. Call it for each running conversation of
+	// the agent after PutBlock or DeleteBlock. Without it a conversation sees
+	// a change late (api: after its next compaction), or sees the old text
+	// with the new one behind it (appserver). It runs no turn and may meet
+	// one: that turn sees what it began with.
+	Recompile(ctx context.Context, ref Ref) error
 
 	// Close lets go of connections. Turns under way go on where the back end
 	// lets them.
@@ -219,6 +236,11 @@ type Capabilities struct {
 	ReplayByClientID bool
 	// FullHistory: messages are listed even after a compaction.
 	FullHistory bool
+	// BlockHistory: the server keeps every revision of a block.
+	BlockHistory bool
+	// ReadOnlyBlocks: the server keeps Block.ReadOnly. Elsewhere an agent can
+	// change every block, and who wants one to stay writes it again.
+	ReadOnlyBlocks bool
 }
 
 // AgentSpec says how an agent is made.
@@ -245,6 +267,9 @@ type Agent struct {
 	// Tools names the agent's tools, sorted; nil where the back end does not
 	// report them, empty and not nil where there are none.
 	Tools []string
+	// ContextWindow is how many tokens a turn may have, system prompt, memory
+	// and history together; 0 if not told.
+	ContextWindow int64
 	// CreatedAt is zero if not told.
 	CreatedAt time.Time
 }

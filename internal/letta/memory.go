@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 )
 
 // Block is one labelled text of an agent's memory. The agent reads all of its
@@ -34,6 +35,40 @@ func (m Memory) Block(label string) (Block, bool) {
 		}
 	}
 	return Block{}, false
+}
+
+// MaxHistory bounds a block's history: each entry is a call of its own.
+const MaxHistory = 50
+
+// BlockRevision is a block as one change left it.
+type BlockRevision struct {
+	// Revision of the memory with that change.
+	Revision string
+	// At is when it was made; zero if not told.
+	At time.Time
+	// Reason is what its writer gave, in one line, cut to MaxReason. An agent
+	// writes it as it likes: hostile, as a value is.
+	Reason string
+	// Block as it was; its Value is empty if Deleted.
+	Block Block
+	// Deleted: the change took the block away.
+	Deleted bool
+}
+
+// MaxReason bounds the reason of a change, in bytes.
+const MaxReason = 200
+
+// Reason makes a reason one line of at most MaxReason bytes, fallback if
+// nothing is left.
+func Reason(reason, fallback string) string {
+	line := strings.Join(strings.Fields(strings.ToValidUTF8(reason, "")), " ")
+	if line == "" {
+		line = fallback
+	}
+	if len(line) > MaxReason {
+		line = strings.ToValidUTF8(line[:MaxReason], "")
+	}
+	return line
 }
 
 // Revision is the revision of a memory whose server keeps none: "sha256:" and

@@ -230,3 +230,68 @@ func (c *Client) addBlock(ctx context.Context, op, agentID string, b letta.Block
 	}
 	return c.call(ctx, request{op: op, method: http.MethodPatch, path: "/v1/agents/" + agentID + "/core-memory/blocks/attach/" + made.ID}, nil)
 }
+
+// DeleteBlock implements [letta.Client]. The block is taken from the agent
+// first, and deleted where no other agent has it: an agent that somebody else
+// made can share one. Between the two calls it belongs to nobody.
+func (c *Client) DeleteBlock(ctx context.Context, agentID, label, _ string) (string, error) {
+	const op = "delete block"
+	if !letta.ValidLabel(label) {
+		return "", fmt.Errorf("%s: %w: not a label", op, letta.ErrInvalid)
+	}
+	a, err := c.agent(ctx, op, agentID, "agent.blocks")
+	if err != nil {
+		return "", err
+	}
+	for _, b := range a.Blocks {
+		if b.Label != label {
+			continue
+		}
+		if err := c.dropBlock(ctx, op, agentID, b.ID); err != nil {
+			return "", err
+		}
+	}
+	m, err := c.Memory(ctx, agentID)
+	if err != nil {
+		return "", err
+	}
+	return m.Revision, nil
+}
+
+func (c *Client) dropBlock(ctx context.Context, op, agentID, blockID string) error {
+	if err := checkIDs(op, blockID); err != nil {
+		return err
+	}
+	err := c.call(ctx, request{op: op, method: http.MethodPatch, path: "/v1/agents/" + agentID + "/core-memory/blocks/detach/" + blockID}, nil)
+	if err != nil && !errors.Is(err, letta.ErrNotFound) {
+		return err
+	}
+	var others []wireAgent
+	err = c.get(ctx, op, "/v1/blocks/"+blockID+"/agents", url.Values{"limit": {"1"}}, &others)
+	if err == nil && len(others) == 0 {
+		err = c.call(ctx, request{op: op, method: http.MethodDelete, path: "/v1/blocks/" + blockID}, nil)
+	}
+	if errors.Is(err, letta.ErrNotFound) {
+		return nil // somebody was faster
+	}
+	return err
+}
+
+// BlockHistory implements [letta.Client]: this back end keeps none.
+func (c *Client) BlockHistory(ctx context.Context, agentID, label string, limit int) ([]letta.BlockRevision, error) {
+	const op = "read history"
+	if !letta.ValidLabel(label) || limit < 1 {
+		return nil, fmt.Errorf("%s: %w: not a label, or no limit", op, letta.ErrInvalid)
+	}
+	_, err := c.agent(ctx, op, agentID)
+	return nil, err
+}
+
+// Recompile implements [letta.Client].
+func (c *Client) Recompile(ctx context.Context, ref letta.Ref) error {
+	const op = "recompile"
+	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+		return err
+	}
+	return c.call(ctx, request{op: op, method: http.MethodPost, path: "/v1/conversations/" + ref.ConversationID + "/recompile"}, nil)
+}

@@ -145,6 +145,7 @@ func (c *Client) Capabilities(ctx context.Context) (letta.Capabilities, error) {
 		Version:          health.Version,
 		ReplayByClientID: true,
 		FullHistory:      true,
+		ReadOnlyBlocks:   true,
 	}, nil
 }
 

@@ -32,6 +32,9 @@ type wireAgent struct {
 	Tools     []wireTool  `json:"tools"`
 	Blocks    []wireBlock `json:"blocks"`
 	CreatedAt stamp       `json:"created_at"`
+	LLM       struct {
+		ContextWindow int64 `json:"context_window"`
+	} `json:"llm_config"`
 }
 
 type wireTool struct {
@@ -41,7 +44,7 @@ type wireTool struct {
 // agent converts an agent that was read with its tools included: a list that
 // is not there was not reported, an empty one is empty.
 func (a wireAgent) agent() letta.Agent {
-	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, Tags: a.Tags, CreatedAt: a.CreatedAt.Time}
+	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, Tags: a.Tags, ContextWindow: max(0, a.LLM.ContextWindow), CreatedAt: a.CreatedAt.Time}
 	if a.Tools != nil {
 		out.Tools = make([]string, 0, len(a.Tools))
 		for _, t := range a.Tools {

@@ -27,12 +27,15 @@ type wireAgent struct {
 	Model string   `json:"model"`
 	Tags  []string `json:"tags"`
 	Tools []string `json:"tools"`
+	LLM   struct {
+		ContextWindow int64 `json:"context_window"`
+	} `json:"llm_config"`
 }
 
 // agent converts an agent. Its tools are those that the server keeps for it,
 // and memory, which is offered with each input.
 func (a wireAgent) agent() letta.Agent {
-	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, Tools: append(slices.Clone(tools), a.Tools...)}
+	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, Tools: append(slices.Clone(tools), a.Tools...), ContextWindow: max(0, a.LLM.ContextWindow)}
 	slices.Sort(out.Tools)
 	out.Tools = slices.Compact(out.Tools)
 	for _, tag := range a.Tags {

@@ -174,7 +174,7 @@ func (c *Client) Capabilities(ctx context.Context) (letta.Capabilities, error) {
 	if err != nil {
 		return letta.Capabilities{}, err
 	}
-	return letta.Capabilities{Backend: "appserver", Version: conn.version}, nil
+	return letta.Capabilities{Backend: "appserver", Version: conn.version, BlockHistory: true}, nil
 }
 
 // Close implements [letta.Client]. Turns under way are cancelled by the

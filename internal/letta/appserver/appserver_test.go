@@ -156,7 +156,7 @@ func TestStrangeTexts(t *testing.T) {
 			`{"type":"app_server_info_response","request_id":"undersong-1","success":true,"letta_code_version":"9","protocol_version":1,"new":[1]}`)
 	})
 	got, err := c.Capabilities(t.Context())
-	if diff := cmp.Diff(letta.Capabilities{Backend: "appserver", Version: "9"}, got); err != nil || diff != "" {
+	if diff := cmp.Diff(letta.Capabilities{Backend: "appserver", Version: "9", BlockHistory: true}, got); err != nil || diff != "" {
 		t.Errorf("Capabilities: %v, -want +got:\n%s", err, diff)
 	}
 	select {

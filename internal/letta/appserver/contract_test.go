@@ -106,6 +106,10 @@ func harness(t *testing.T) contract.Harness {
 					return requests[len(requests)-1].ToolNames()
 				}
 		},
+		Prompt: func(*testing.T, letta.Ref) string {
+			requests := s.Model.Requests()
+			return requests[len(requests)-1].Messages[0].Text()
+		},
 		SecretFiles: s.SecretFiles,
 		SecretTexts: []string{appservertest.Token, appservertest.ModelKey},
 		StoresFirst: true,

@@ -120,7 +120,9 @@ func refused(op string, data json.RawMessage) error {
 	}
 	text := strings.ToLower(a.Error)
 	switch {
-	case strings.HasSuffix(text, "not found"):
+	case strings.HasSuffix(text, "not found"),
+		// git's words for a file that a commit does not have
+		strings.Contains(text, "does not exist in"), strings.Contains(text, "exists on disk, but not in"):
 		return fmt.Errorf("%s: %w", op, letta.ErrNotFound)
 	case strings.Contains(text, "must resolve inside"), strings.Contains(text, "frontmatter validation"), strings.Contains(text, "invalid"):
 		return fmt.Errorf("%s: %w", op, letta.ErrInvalid)

@@ -3,7 +3,9 @@ package appserver
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strings"
 	"unicode/utf8"
@@ -66,6 +68,21 @@ func value(content string) string {
 	return content
 }
 
+// description is what stands in the front matter.
+func description(content string) string {
+	rest, ok := strings.CutPrefix(content, "---\n")
+	if !ok {
+		return ""
+	}
+	matter, _, _ := strings.Cut(rest, "\n---\n")
+	for line := range strings.Lines(matter) {
+		if text, ok := strings.CutPrefix(line, "description:"); ok {
+			return strings.TrimSpace(text)
+		}
+	}
+	return ""
+}
+
 // Memory implements [letta.Client].
 func (c *Client) Memory(ctx context.Context, agentID string) (letta.Memory, error) {
 	const op = "read memory"
@@ -95,21 +112,31 @@ func (c *Client) Memory(ctx context.Context, agentID string) (letta.Memory, erro
 	return letta.Memory{}, fmt.Errorf("%s: %w", op, &letta.RetryError{})
 }
 
+type commit struct {
+	SHA     string `json:"sha"`
+	Message string `json:"message"`
+	Time    stamp  `json:"timestamp"`
+}
+
+// commits of a file, or of all for "", newest first.
+func (c *Client) commits(ctx context.Context, op, agentID, path string, limit int) ([]commit, error) {
+	body := map[string]any{"type": "memory_history", "agent_id": agentID, "limit": limit}
+	if path != "" {
+		body["file_path"] = path
+	}
+	var history struct {
+		Commits []commit `json:"commits"`
+	}
+	return history.Commits, c.request(ctx, op, false, body, &history)
+}
+
 // revision is the last commit.
 func (c *Client) revision(ctx context.Context, op, agentID string) (string, error) {
-	var history struct {
-		Commits []struct {
-			SHA string `json:"sha"`
-		} `json:"commits"`
-	}
-	err := c.request(ctx, op, false, map[string]any{"type": "memory_history", "agent_id": agentID, "limit": 1}, &history)
-	if err != nil {
+	commits, err := c.commits(ctx, op, agentID, "", 1)
+	if err != nil || len(commits) == 0 {
 		return "", err
 	}
-	if len(history.Commits) == 0 {
-		return "", nil
-	}
-	return history.Commits[0].SHA, nil
+	return commits[0].SHA, nil
 }
 
 // blocks reads the files that are blocks. The list has their contents too, but
@@ -175,21 +202,106 @@ func (c *Client) PutBlock(ctx context.Context, agentID string, b letta.Block, re
 		old, _ := letta.Memory{Blocks: blocks}.Block(b.Label)
 		b.Description = old.Description
 	}
-	if reason = strings.Join(strings.Fields(reason), " "); reason == "" {
-		reason = "undersong: write " + b.Label
-	}
-	var written struct {
-		SHA string `json:"commit_sha"`
-	}
+	var written change
 	// Written twice it is what it was: a lost answer is no riddle.
 	err := c.request(ctx, op, false, map[string]any{
-		"type": "write_memory_file", "agent_id": agentID, "path": pathOf(b.Label), "content": file(b), "commit_message": reason,
+		"type": "write_memory_file", "agent_id": agentID, "path": pathOf(b.Label), "content": file(b),
+		"commit_message": message(reason, "undersong: write "+b.Label),
 	}, &written)
 	if err != nil {
 		return "", err
 	}
-	if written.SHA == "" { // nothing changed
+	return c.changed(ctx, op, agentID, written)
+}
+
+// change is the answer to a change of the memory: no commit where nothing
+// changed.
+type change struct {
+	SHA string `json:"commit_sha"`
+}
+
+func (c *Client) changed(ctx context.Context, op, agentID string, made change) (string, error) {
+	if made.SHA == "" {
 		return c.revision(ctx, op, agentID)
 	}
-	return written.SHA, nil
+	return made.SHA, nil
+}
+
+// message makes the message of a commit. The server lists commits in lines
+// that it cuts at each bar.
+func message(reason, fallback string) string {
+	return strings.ReplaceAll(letta.Reason(reason, fallback), "|", "/")
+}
+
+// DeleteBlock implements [letta.Client]. The server takes no reason, and names
+// the file.
+func (c *Client) DeleteBlock(ctx context.Context, agentID, label, _ string) (string, error) {
+	const op = "delete block"
+	if !letta.ValidLabel(label) {
+		return "", fmt.Errorf("%s: %w: not a label", op, letta.ErrInvalid)
+	}
+	if _, err := c.agent(ctx, op, agentID); err != nil {
+		return "", err
+	}
+	var made change
+	if err := c.request(ctx, op, false, map[string]any{"type": "delete_memory_file", "agent_id": agentID, "path": pathOf(label)}, &made); err != nil {
+		return "", err
+	}
+	return c.changed(ctx, op, agentID, made)
+}
+
+// sha is a commit. Another text would be an option, or another file, to the
+// server's git.
+var sha = regexp.MustCompile(`^[0-9a-f]{40}([0-9a-f]{24})?$`)
+
+// BlockHistory implements [letta.Client].
+func (c *Client) BlockHistory(ctx context.Context, agentID, label string, limit int) ([]letta.BlockRevision, error) {
+	const op = "read history"
+	if !letta.ValidLabel(label) || limit < 1 {
+		return nil, fmt.Errorf("%s: %w: not a label, or no limit", op, letta.ErrInvalid)
+	}
+	if _, err := c.agent(ctx, op, agentID); err != nil {
+		return nil, err
+	}
+	path := pathOf(label)
+	commits, err := c.commits(ctx, op, agentID, path, min(limit, letta.MaxHistory))
+	if err != nil {
+		return nil, err
+	}
+	out := make([]letta.BlockRevision, 0, len(commits))
+	for _, commit := range commits {
+		if !sha.MatchString(commit.SHA) {
+			return nil, fmt.Errorf("%s: %w: not a revision", op, letta.ErrInvalid)
+		}
+		var read struct {
+			Content string `json:"content"`
+		}
+		r := letta.BlockRevision{Revision: commit.SHA, At: commit.Time.Time, Reason: letta.Reason(commit.Message, "")}
+		err := c.request(ctx, op, false, map[string]any{
+			"type": "memory_file_at_ref", "agent_id": agentID, "file_path": path, "ref": commit.SHA,
+		}, &read)
+		switch {
+		case errors.Is(err, letta.ErrNotFound):
+			r.Deleted = true
+			r.Block = letta.Block{Label: label}
+		case err != nil:
+			return nil, err
+		default:
+			r.Block = letta.Block{Label: label, Description: description(read.Content), Value: value(read.Content)}
+		}
+		out = append(out, r)
+	}
+	return out, nil
+}
+
+// Recompile implements [letta.Client]. Of itself the server puts each change
+// behind the old text.
+func (c *Client) Recompile(ctx context.Context, ref letta.Ref) error {
+	const op = "recompile"
+	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+		return err
+	}
+	return c.request(ctx, op, false, map[string]any{
+		"type": "conversation_recompile", "conversation_id": ref.ConversationID, "body": map[string]any{"agent_id": ref.AgentID},
+	}, nil)
 }

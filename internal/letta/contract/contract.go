@@ -87,6 +87,9 @@ type Harness struct {
 	// result says what the tool answered, and tools what the model was
 	// offered.
 	CallTool func(name string, arguments map[string]any) (result func() string, tools func() []string)
+	// Prompt is what the conversation's last turn told the model before all
+	// messages: instruction and memory.
+	Prompt func(t *testing.T, ref letta.Ref) string
 	// SecretFiles are files on the server's disk, and SecretTexts what stands
 	// in them, that no agent may read.
 	SecretFiles, SecretTexts []string
@@ -137,6 +140,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"Compaction":            (*suite).compaction,
 		"CompactionAfterCursor": (*suite).compactionAfterCursor,
 		"Memory":                (*suite).memory,
+		"MemoryDelete":          (*suite).memoryDelete,
+		"MemoryHistory":         (*suite).memoryHistory,
+		"MemoryReachesTurns":    (*suite).memoryReachesTurns,
 		"MemoryHostileLabels":   (*suite).memoryHostileLabels,
 		"MemoryByAgent":         (*suite).memoryByAgent,
 		"ToolsRefused":          (*suite).toolsRefused,

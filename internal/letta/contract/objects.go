@@ -2,7 +2,6 @@ package contract
 
 import (
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -60,6 +59,9 @@ func (s *suite) agentsByTag() {
 	if diff := cmp.Diff(tags, one.Tags, cmpopts.SortSlices(func(a, b string) bool { return a < b })); diff != "" {
 		t.Errorf("tags: -want +got:\n%s", diff)
 	}
+	if one.ContextWindow <= 0 {
+		t.Errorf("the context window is %d, want it told: batches are cut by it", one.ContextWindow)
+	}
 	if one.Tools != nil {
 		// More tools would be tools in the hand of whoever writes transcripts.
 		if diff := cmp.Diff([]string{"memory"}, one.Tools); diff != "" {
@@ -114,6 +116,10 @@ func (s *suite) agentRefusals() {
 	s.is(t, err, letta.ErrNotFound)
 	_, err = s.Client.PutBlock(t.Context(), missing, letta.Block{Label: "brief", Value: "x"}, "test")
 	s.is(t, err, letta.ErrNotFound)
+	_, err = s.Client.DeleteBlock(t.Context(), missing, "brief", "test")
+	s.is(t, err, letta.ErrNotFound)
+	_, err = s.Client.BlockHistory(t.Context(), missing, "brief", 1)
+	s.is(t, err, letta.ErrNotFound)
 	_, err = s.Client.AgentsByTag(t.Context(), nil)
 	s.is(t, err, letta.ErrInvalid)
 	for _, id := range []string{"", ".", "..", "a/b", "a?b", "a%2fb", a.ID + "/core-memory"} {
@@ -165,67 +171,4 @@ func (s *suite) conversations() {
 	}
 	_, err = s.Client.Conversation(t.Context(), letta.Ref{AgentID: other.ID, ConversationID: made.ID})
 	s.is(t, err, letta.ErrNotFound)
-}
-
-func (s *suite) memory() {
-	t := s.t
-	a := s.agent(t)
-	before, err := s.Client.Memory(t.Context(), a.ID)
-	if err != nil {
-		t.Fatalf("Memory: %v", err)
-	}
-	b, ok := before.Block("brief")
-	if !ok || b.Value != "Nothing yet." || b.Description != "what to know first" {
-		t.Errorf("the first block = %+v, %v", b, ok)
-	}
-
-	put := func(b letta.Block) string {
-		t.Helper()
-		revision, err := s.Client.PutBlock(t.Context(), a.ID, b, "a test")
-		if err != nil {
-			t.Fatalf("PutBlock: %v", err)
-		}
-		m, err := s.Client.Memory(t.Context(), a.ID)
-		if err != nil {
-			t.Fatalf("Memory: %v", err)
-		}
-		if m.Revision != revision {
-			t.Errorf("PutBlock gives revision %s, Memory %s", revision, m.Revision)
-		}
-		got, _ := m.Block(b.Label)
-		if got.Value != b.Value {
-			t.Errorf("the block holds %q, want %q", got.Value, b.Value)
-		}
-		if !slices.IsSortedFunc(m.Blocks, func(a, b letta.Block) int { return cmpLabels(a.Label, b.Label) }) {
-			t.Errorf("the blocks are not sorted by label")
-		}
-		return revision
-	}
-	changed := put(letta.Block{Label: "brief", Value: "Use <tabs> & \"quotes\".\nÜber alles ☃.\n"})
-	if changed == before.Revision {
-		t.Errorf("a new value leaves the revision as it was")
-	}
-	if again := put(letta.Block{Label: "brief", Value: "Use <tabs> & \"quotes\".\nÜber alles ☃.\n"}); again != changed {
-		t.Errorf("the same value gives another revision")
-	}
-	if added := put(letta.Block{Label: "a_first-one", Value: "new"}); added == changed {
-		t.Errorf("a new block leaves the revision as it was")
-	}
-	if back := put(letta.Block{Label: "brief", Value: ""}); back == changed {
-		t.Errorf("an emptied block leaves the revision as it was")
-	}
-	for _, label := range []string{"", "../x", "a/b", "A", "system/x.md"} {
-		_, err := s.Client.PutBlock(t.Context(), a.ID, letta.Block{Label: label}, "")
-		s.is(t, err, letta.ErrInvalid)
-	}
-}
-
-func cmpLabels(a, b string) int {
-	switch {
-	case a < b:
-		return -1
-	case a > b:
-		return 1
-	}
-	return 0
 }

@@ -4,7 +4,12 @@ import (
 	"net/http"
 	"net/url"
 	"slices"
+	"strings"
 )
+
+// contextWindow is what the real server takes for a model that it does not
+// know.
+const contextWindow = 128000
 
 // blockLimit is what the real server gives a block that asks for none. It
 // shows the number to the model and refuses no value for it.
@@ -81,7 +86,7 @@ func (a *agent) view(query url.Values) map[string]any {
 	}
 	return map[string]any{
 		"id": a.ID, "name": a.Name, "model": a.Model, "system": a.System, "agent_type": "letta_v1_agent",
-		"created_at": a.CreatedAt, "blocks": blocks, "tags": tags, "tools": tools,
+		"created_at": a.CreatedAt, "llm_config": map[string]any{"model": a.Model, "context_window": contextWindow}, "blocks": blocks, "tags": tags, "tools": tools,
 	}
 }
 
@@ -227,4 +232,59 @@ func (s *Server) attachBlock(w http.ResponseWriter, r *http.Request, p params) e
 	a.Blocks = append(a.Blocks, b)
 	s.saveLocked()
 	return s.answer(w, a.view(r.URL.Query()))
+}
+
+func (s *Server) detachBlock(w http.ResponseWriter, r *http.Request, p params) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, err := s.agentLocked(p["agent"])
+	if err != nil {
+		return err
+	}
+	i := slices.IndexFunc(a.Blocks, func(b *block) bool { return b.ID == p["block"] })
+	if i < 0 {
+		return notFound("Block")
+	}
+	s.state.Blocks[p["block"]] = a.Blocks[i]
+	a.Blocks = slices.Delete(a.Blocks, i, i+1)
+	s.saveLocked()
+	return s.answer(w, a.view(r.URL.Query()))
+}
+
+func (s *Server) deleteBlock(w http.ResponseWriter, _ *http.Request, p params) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.state.Blocks[p["block"]]; !ok {
+		return notFound("Block")
+	}
+	delete(s.state.Blocks, p["block"])
+	s.saveLocked()
+	return s.answer(w, nil)
+}
+
+// blockAgents lists who has a block. Here no two agents share one.
+func (s *Server) blockAgents(w http.ResponseWriter, r *http.Request, p params) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	views := []map[string]any{}
+	for _, a := range s.state.Agents {
+		if slices.ContainsFunc(a.Blocks, func(b *block) bool { return b.ID == p["block"] }) {
+			views = append(views, a.view(r.URL.Query()))
+		}
+	}
+	if _, ok := s.state.Blocks[p["block"]]; !ok && len(views) == 0 {
+		return notFound("Block")
+	}
+	return s.answer(w, views)
+}
+
+// prompt is what an agent is told before anything else: its instruction and
+// its memory.
+func (a *agent) prompt() string {
+	var b strings.Builder
+	b.WriteString(a.System)
+	for _, v := range a.Blocks {
+		b.WriteString("\n\n<" + v.Label + ">\n" + v.Value + "\n</" + v.Label + ">")
+	}
+	return b.String()
 }

@@ -89,6 +89,14 @@ func harness(o lettatest.Options) func(t *testing.T) contract.Harness {
 			HangSend:      func() { s.Inject(lettatest.Fault{Route: sendRoute, Hang: true}) },
 			HangRead:      func() { s.Inject(lettatest.Fault{Route: agentsRoute, Hang: true}) },
 			ExpireReplays: s.ExpireReplays,
+			Prompt: func(_ *testing.T, ref letta.Ref) string {
+				for _, c := range s.Conversations() {
+					if c.ID == ref.ConversationID {
+						return c.Messages[0].Text
+					}
+				}
+				return ""
+			},
 			Compact: func(t *testing.T, ref letta.Ref) {
 				t.Helper()
 				post(t, url+"/v1/conversations/"+ref.ConversationID+"/compact")

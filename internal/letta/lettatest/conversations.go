@@ -32,7 +32,8 @@ func (s *Server) createConversation(w http.ResponseWriter, r *http.Request, _ pa
 		ID: newID("conv"), AgentID: a.ID, Summary: body.Summary, CreatedAt: s.nowLocked(), Deltas: map[string]bool{},
 	}
 	// The compiled system prompt is the first message of every conversation.
-	c.store(&message{ID: newID("message"), Role: "system", Text: a.System, At: c.CreatedAt})
+	// It holds the memory of that moment.
+	c.store(&message{ID: newID("message"), Role: "system", Text: a.prompt(), At: c.CreatedAt})
 	s.state.Conversations[c.ID] = c
 	s.saveLocked()
 	return s.answer(w, c.view())
@@ -138,6 +139,30 @@ func (s *Server) compact(w http.ResponseWriter, _ *http.Request, p params) error
 	before, after := c.compact(s.nowLocked())
 	s.saveLocked()
 	return s.answer(w, map[string]any{"summary": "", "num_messages_before": before, "num_messages_after": after})
+}
+
+// recompile writes the memory of now into the first message. Without it the
+// conversation goes on with the memory that it began with.
+func (s *Server) recompile(w http.ResponseWriter, _ *http.Request, p params) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c, err := s.conversationLocked(p["id"])
+	if err != nil {
+		return err
+	}
+	a, err := s.agentLocked(c.AgentID)
+	if err != nil {
+		return err
+	}
+	prompt := a.prompt()
+	for _, m := range c.Messages {
+		if m.Role == "system" {
+			m.Text = prompt
+			break
+		}
+	}
+	s.saveLocked()
+	return s.answer(w, prompt)
 }
 
 // listMessages lists by position. Before and after compare positions in both

@@ -48,7 +48,10 @@ func (s *Server) table() []route {
 		{"GET /v1/agents/{agent}/core-memory/blocks/{label}", s.getBlock},
 		{"PATCH /v1/agents/{agent}/core-memory/blocks/{label}", s.patchBlock},
 		{"PATCH /v1/agents/{agent}/core-memory/blocks/attach/{block}", s.attachBlock},
+		{"PATCH /v1/agents/{agent}/core-memory/blocks/detach/{block}", s.detachBlock},
 		{"POST /v1/blocks/", s.createBlock},
+		{"DELETE /v1/blocks/{block}", s.deleteBlock},
+		{"GET /v1/blocks/{block}/agents", s.blockAgents},
 		{"POST /v1/conversations/", s.createConversation},
 		{"GET /v1/conversations/", s.listConversations},
 		{"GET /v1/conversations/{id}", s.getConversation},
@@ -59,6 +62,7 @@ func (s *Server) table() []route {
 		{"POST /v1/conversations/{id}/stream", s.replay},
 		{"POST /v1/conversations/{id}/cancel", s.cancel},
 		{"POST /v1/conversations/{id}/compact", s.compact},
+		{"POST /v1/conversations/{id}/recompile", s.recompile},
 		{"GET /v1/runs/", s.listRuns},
 		{"GET /v1/runs/{run}", s.getRun},
 	}
