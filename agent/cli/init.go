@@ -94,7 +94,7 @@ func (s *System) init(ctx context.Context, f initFlags) error {
 	if err := s.print("Recorded in %s. Workstation %s is registered.\n", home, p.config.Workstation); err != nil {
 		return err
 	}
-	return s.hooks(command, f.installHooks)
+	return s.hooks(home, command, f.installHooks)
 }
 
 // plan finds out everything that init needs, and changes nothing.
@@ -222,25 +222,37 @@ func (s *System) ask(p *plan, yes bool) error {
 	if !s.Terminal() {
 		return errors.New("there is nobody to ask for consent here: run it in a terminal, or with --yes")
 	}
-	if err := s.print("Do you agree? [y/N] "); err != nil {
+	yes, err := s.agree("Do you agree? [y/N] ")
+	if err != nil {
 		return err
 	}
-	answer, _ := bufio.NewReader(s.In).ReadString('\n') // no answer is no
-	switch strings.ToLower(strings.TrimSpace(answer)) {
-	case "y", "yes":
-		return nil
+	if !yes {
+		return errors.New("nothing was recorded and nothing changed")
 	}
-	return errors.New("nothing was recorded and nothing changed")
+	return nil
+}
+
+// agree asks a question of which no answer is no.
+func (s *System) agree(question string) (bool, error) {
+	if err := s.print("%s", question); err != nil {
+		return false, err
+	}
+	if s.answers == nil {
+		s.answers = bufio.NewReader(s.In) // one, or a second question would find nothing
+	}
+	answer, _ := s.answers.ReadString('\n')
+	answer = strings.ToLower(strings.TrimSpace(answer))
+	return answer == "y" || answer == "yes", nil
 }
 
 // hooks installs or prints the hooks.
-func (s *System) hooks(command string, install bool) error {
+func (s *System) hooks(home, command string, install bool) error {
 	path, err := s.settingsPath()
 	if err != nil {
 		return err
 	}
 	if install {
-		wrote, err := installHooks(path, command)
+		wrote, err := installHooks(home, path, command)
 		if err != nil {
 			return err
 		}

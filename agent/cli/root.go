@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -30,6 +31,9 @@ type System struct {
 	UserHome   func() (string, error)
 	Executable func() (string, error)
 	Terminal   func() bool
+
+	// answers reads In, once somebody was asked.
+	answers *bufio.Reader
 }
 
 // NewSystem returns the real thing.
@@ -75,7 +79,7 @@ not name.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.versionCommand())
+	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
 	root.AddCommand(s.transcriptCommand(), s.redactCommand())
 	return root
 }

@@ -247,8 +247,9 @@ func (s *System) claudeDir() (string, error) {
 }
 
 // installHooks merges our hooks into the user's settings, atomically. It keeps
-// the file that was there beside the new one, and says whether it wrote.
-func installHooks(path, command string) (bool, error) {
+// the file that was there beside the new one, records in the state directory
+// what it wrote, for uninstall, and says whether it wrote.
+func installHooks(home, path, command string) (bool, error) {
 	if target, err := filepath.EvalSymlinks(path); err == nil {
 		path = target // a link into somebody's dotfiles stays one
 	}
@@ -271,14 +272,39 @@ func installHooks(path, command string) (bool, error) {
 			return false, fmt.Errorf("read Claude Code's settings: %w", err)
 		}
 		mode = info.Mode().Perm()
-		if err := durable.WriteFile(path+".before-undersong", before); err != nil {
+		if err := keep(home, path, before); err != nil {
 			return false, fmt.Errorf("keep Claude Code's settings: %w", err)
 		}
 	} else if err := durable.MkdirAll(filepath.Dir(path)); err != nil {
 		return false, err
 	}
+	earlier, err := readWritten(home)
+	if err == nil && earlier.Path == path {
+		exists = earlier.Existed // of before our first time
+	}
+	record, err := json.Marshal(written{Path: path, Existed: exists, Digest: digest(after)})
+	if err != nil {
+		return false, err
+	}
+	// Before the settings: uninstall compares the digest.
+	if err := durable.WriteFile(filepath.Join(home, settingsRecord), record); err != nil {
+		return false, fmt.Errorf("record what is written: %w", err)
+	}
 	if err := durable.WriteFile(path, after); err != nil {
 		return false, fmt.Errorf("write Claude Code's settings: %w", err)
 	}
 	return true, os.Chmod(path, mode)
+}
+
+// keep puts the settings aside as they were before our hooks came. What is our
+// own work of an earlier init is not worth keeping.
+func keep(home, path string, before []byte) error {
+	if w, err := readWritten(home); err == nil && w.Path == path && w.Digest == digest(before) {
+		return nil
+	}
+	without, err := dropHooks(before)
+	if err != nil {
+		return err
+	}
+	return durable.WriteFile(path+backupSuffix, without)
 }

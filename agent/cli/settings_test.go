@@ -104,7 +104,7 @@ func TestBrokenSettingsAreLeftAlone(t *testing.T) {
 	for _, text := range []string{"{", "[]", "null", "{} {}", `{"hooks":[]}`, `{"hooks":{"Stop":{}}}`, "// comment\n{}"} {
 		path := filepath.Join(t.TempDir(), "settings.json")
 		put(t, path, text)
-		if _, err := installHooks(path, "x"); err == nil {
+		if _, err := installHooks(t.TempDir(), path, "x"); err == nil {
 			t.Errorf("%q was taken", text)
 		}
 		if got := get(t, path); got != text {
@@ -123,7 +123,7 @@ func TestInstallKeepsModeLinkAndTheOldFile(t *testing.T) {
 	if err := os.Symlink(target, link); err != nil {
 		t.Skip("no symbolic links here")
 	}
-	wrote, err := installHooks(link, "/x/undersong-hook")
+	wrote, err := installHooks(dir, link, "/x/undersong-hook")
 	if err != nil || !wrote {
 		t.Fatalf("wrote %v, %v", wrote, err)
 	}
@@ -136,14 +136,14 @@ func TestInstallKeepsModeLinkAndTheOldFile(t *testing.T) {
 	if got := get(t, target+".before-undersong"); got != `{"model":"x"}` {
 		t.Errorf("the old file is %q", got)
 	}
-	if wrote, err := installHooks(link, "/x/undersong-hook"); err != nil || wrote {
+	if wrote, err := installHooks(dir, link, "/x/undersong-hook"); err != nil || wrote {
 		t.Errorf("a second time: wrote %v, %v", wrote, err)
 	}
 }
 
 func TestInstallIntoAFreshHome(t *testing.T) {
 	path := filepath.Join(t.TempDir(), ".claude", "settings.json")
-	if wrote, err := installHooks(path, "/x/undersong-hook"); err != nil || !wrote {
+	if wrote, err := installHooks(t.TempDir(), path, "/x/undersong-hook"); err != nil || !wrote {
 		t.Fatalf("wrote %v, %v", wrote, err)
 	}
 	if info, err := os.Stat(path); err != nil || info.Mode().Perm() != 0o600 {

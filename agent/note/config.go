@@ -152,3 +152,13 @@ func SaveConfig(home string, c Config) error {
 	}
 	return nil
 }
+
+// RemoveConfig removes the configuration: hooks are silent from then on, and
+// the daemon reads nothing. One that is not there is removed already.
+func RemoveConfig(home string) error {
+	err := os.Remove(filepath.Join(home, configFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
