@@ -3,6 +3,7 @@ package hook
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"io"
 	"os"
 	"strings"
@@ -114,7 +115,7 @@ func (h call) answer(out io.Writer) {
 	}
 	line, err := h.whispers()
 	if err != nil {
-		h.log("claim whispers", err)
+		h.log("recall", err)
 	}
 	if len(line) > 0 {
 		if _, err := out.Write(line); err != nil {
@@ -177,15 +178,57 @@ type specific struct {
 	AdditionalContext string `json:"additionalContext"`
 }
 
-// whispers claims what waits and returns the line to print, or nothing.
+// bypass is the permission mode in which nobody is asked before a tool runs.
+const bypass = "bypassPermissions"
+
+// recall says what may be shown at this call, as far as team, person and
+// session are concerned. What was learned may come from a repository that
+// somebody poisoned: where permissions are bypassed it is not shown, nor at an
+// event that does not say whether they are.
+func (h call) recall(policy note.Policy) note.Recall {
+	if h.permissionMode == bypass || h.event == SessionStart && h.permissionMode == "" {
+		return note.RecallOff
+	}
+	return note.Narrow(policy.Mode, h.config.Recall, note.Recall(variable("LETTA_MODE")))
+}
+
+// begin lets the blocks wait that a session with a fresh context is shown. One
+// that is resumed or forked has them in its context.
+func (h call) begin(policy note.Policy) error {
+	mode := h.recall(policy)
+	if h.event == SessionStart {
+		fresh := h.source == "startup" || h.source == "clear" || h.source == "compact"
+		if !fresh || policy.Mode == note.RecallOff || policy.Mode == note.RecallWhisper {
+			return nil
+		}
+		if err := whisper.Started(h.home, h.session, h.at); err != nil {
+			return err
+		}
+	}
+	return whisper.Begin(h.home, h.session, h.cwd, mode)
+}
+
+// whispers claims what waits and returns the line to print, or nothing. With an
+// error, too, there may be a line.
 func (h call) whispers() ([]byte, error) {
+	policy := note.LoadPolicy(h.home)
+	errs := []error{h.begin(policy)}
+	if h.event == UserPromptSubmit {
+		errs = append(errs, whisper.Prompted(h.home, h.session))
+	}
 	// Before a tool call, a line for the person alone would be noise: it waits
 	// for the next prompt.
-	policy := note.LoadPolicy(h.home)
-	limit := whisper.Limit{Chars: policy.MaxCharacters, TextOnly: h.event == PreToolUse, NoticesOnly: !policy.Recall}
+	limit := whisper.Limit{
+		Chars: policy.MaxCharacters, TextOnly: h.event == PreToolUse, Mode: h.recall(policy),
+		Wish: func() note.Recall {
+			place, _ := whisper.FindPlace(h.home, h.cwd)
+			return place.Recall
+		},
+	}
 	text, notices, claimed, err := whisper.Claim(h.home, h.session, h.at, limit)
-	if err != nil || len(claimed) == 0 {
-		return nil, err
+	errs = append(errs, err)
+	if len(claimed) == 0 {
+		return nil, errors.Join(errs...)
 	}
 	crash.Point(crash.HookWhisperClaimed)
 	o := output{SystemMessage: notices}
@@ -193,11 +236,11 @@ func (h call) whispers() ([]byte, error) {
 		o.HookSpecificOutput = &specific{HookEventName: h.event, AdditionalContext: text}
 	}
 	if o == (output{}) {
-		return nil, nil
+		return nil, errors.Join(errs...)
 	}
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false) // people read it in the transcript
-	err = encoder.Encode(o)
-	return line.Bytes(), err
+	errs = append(errs, encoder.Encode(o))
+	return line.Bytes(), errors.Join(errs...)
 }

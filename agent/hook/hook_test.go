@@ -118,10 +118,10 @@ func TestEvents(t *testing.T) {
 		want   string
 		notes  int
 	}{
-		"start":              {reason: "the first chance", stdin: event("SessionStart", "source", "startup"), want: context("SessionStart"), notes: 1},
-		"resume":             {reason: "a start", stdin: event("SessionStart", "source", "resume"), want: context("SessionStart"), notes: 1},
-		"clear":              {reason: "a start", stdin: event("SessionStart", "source", "clear"), want: context("SessionStart"), notes: 1},
-		"compact":            {reason: "stands in the new context", stdin: event("SessionStart", "source", "compact"), want: context("SessionStart"), notes: 1},
+		"start":              {reason: "the first chance", stdin: event("SessionStart", "permission_mode", "default", "source", "startup"), want: context("SessionStart"), notes: 1},
+		"resume":             {reason: "a start", stdin: event("SessionStart", "permission_mode", "default", "source", "resume"), want: context("SessionStart"), notes: 1},
+		"clear":              {reason: "a start", stdin: event("SessionStart", "permission_mode", "default", "source", "clear"), want: context("SessionStart"), notes: 1},
+		"compact":            {reason: "stands in the new context", stdin: event("SessionStart", "permission_mode", "default", "source", "compact"), want: context("SessionStart"), notes: 1},
 		"prompt":             {reason: "before a person's words", stdin: event("UserPromptSubmit", "prompt", "hello"), want: context("UserPromptSubmit"), notes: 1},
 		"tool":               {reason: "between two calls", stdin: event("PreToolUse", "tool_use_id", "toolu_01A"), want: context("PreToolUse"), notes: 1},
 		"notification":       {reason: "nobody reads it there", stdin: event("UserPromptSubmit", "prompt", "<task-notification>"), notes: 1},

@@ -31,6 +31,7 @@ type input struct {
 	source, reason                  string
 	promptID, toolUseID             string
 	agentID, agentTranscript        string
+	permissionMode                  string
 	notification                    bool // the prompt is one of the agent to itself
 }
 
@@ -67,6 +68,8 @@ func (in *input) field(name string) *string {
 		return &in.promptID
 	case "tool_use_id":
 		return &in.toolUseID
+	case "permission_mode":
+		return &in.permissionMode
 	case "agent_id":
 		return &in.agentID
 	case "agent_transcript_path":

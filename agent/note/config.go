@@ -79,6 +79,10 @@ type Config struct {
 	// Exclude are globs over remotes, the user's own, added to the team's.
 	Exclude []string `json:"exclude,omitempty"`
 
+	// Recall narrows what of the team's memory is shown here. Empty leaves it
+	// to the team.
+	Recall Recall `json:"recall,omitempty"`
+
 	// Off silences hook and daemon.
 	Off bool `json:"off,omitempty"`
 

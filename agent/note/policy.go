@@ -3,6 +3,7 @@ package note
 import (
 	"encoding/json"
 	"path/filepath"
+	"strings"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 )
@@ -14,12 +15,58 @@ const PolicyFile = "memory.json"
 // maxPolicy bounds the file, in bytes.
 const maxPolicy = 1 << 20
 
+// Recall says what of the team's memory is shown. Empty, and what is no value
+// of it, restricts nothing.
+type Recall string
+
+// Values of Recall, from the narrowest to the widest.
+const (
+	RecallOff     Recall = "off"
+	RecallWhisper Recall = "whisper"
+	RecallBrief   Recall = "brief"
+	RecallFull    Recall = "full"
+)
+
+// BriefLabel is the block that RecallBrief shows.
+const BriefLabel = "brief"
+
+func (r Recall) rank() int {
+	switch r {
+	case RecallOff:
+		return 0
+	case RecallWhisper:
+		return 1
+	case RecallBrief:
+		return 2
+	}
+	return 3
+}
+
+// Narrow returns the narrowest of several. LETTA_MODE can be one of them: its
+// values off, whisper and full are ours.
+func Narrow(values ...Recall) Recall {
+	narrowest := RecallFull
+	for _, value := range values {
+		if value = Recall(strings.ToLower(strings.TrimSpace(string(value)))); value.rank() < narrowest.rank() {
+			narrowest = value
+		}
+	}
+	return narrowest
+}
+
+// Shows says whether a block of this label may be shown.
+func (r Recall) Shows(label string) bool {
+	return r.rank() >= RecallFull.rank() || r.rank() == RecallBrief.rank() && label == BriefLabel
+}
+
 // Policy is the part of the team's memory that the hook acts on.
 type Policy struct {
 	// Version of the file, 1.
 	Version int `json:"version"`
 	// Recall is false while nothing of the memory may be shown.
 	Recall bool `json:"recall"`
+	// Mode says what may be shown while Recall is true. Empty means brief.
+	Mode Recall `json:"mode"`
 	// MaxCharacters bounds what one prompt is given, in UTF-16 units.
 	MaxCharacters int `json:"maxCharacters"`
 }
@@ -28,7 +75,7 @@ type Policy struct {
 // file cannot be read, it permits what waits: the daemon put it there under the
 // policy it knew.
 func LoadPolicy(home string) Policy {
-	p := Policy{Recall: true}
+	p := Policy{Recall: true, Mode: RecallBrief}
 	data, err := durable.ReadFile(filepath.Join(home, PolicyFile), maxPolicy)
 	if err != nil {
 		return p
@@ -36,6 +83,12 @@ func LoadPolicy(home string) Policy {
 	var read Policy
 	if json.Unmarshal(data, &read) != nil || read.Version != 1 {
 		return p
+	}
+	if read.Mode == "" {
+		read.Mode = RecallBrief
+	}
+	if !read.Recall {
+		read.Mode = RecallOff
 	}
 	return read
 }

@@ -9,6 +9,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/undersong-dev/undersong/agent/note"
 )
 
 const (
@@ -23,6 +25,14 @@ const (
 	maxNotices = 1000
 )
 
+// Pace is the number of prompts of which at most one shows a message: a memory
+// that speaks at every prompt is not listened to.
+const Pace = 3
+
+// holdFile, in a session's folder, is there from the claim of a message on. Its
+// size is the number of prompts since.
+const holdFile = "hold"
+
 // Limit bounds a claim.
 type Limit struct {
 	// Chars is the most UTF-16 units of text. 0 means DefaultChars; more than
@@ -32,16 +42,63 @@ type Limit struct {
 	// TextOnly leaves those waiting that have a notice and no text.
 	TextOnly bool
 
-	// NoticesOnly leaves those waiting that have a text: the team shows
-	// nothing of its memory now.
-	NoticesOnly bool
+	// Mode leaves those waiting that it does not show. Empty shows all.
+	Mode note.Recall
+
+	// Wish narrows Mode. It is asked only when something waits; nil does not.
+	Wish func() note.Recall
 }
 
-// Claim takes what waits for a session, newest first, as far as it fits, and
-// returns the text for the agent, the lines for the person, and the whispers in
-// both. Nothing waits: all are empty. What does not fit stays and is counted in
-// the text; of the newest one alone, a part is shown. Of several claims at
-// once, each whisper goes to one.
+func (l Limit) mode() note.Recall {
+	if l.Wish == nil {
+		return note.Narrow(l.Mode)
+	}
+	return note.Narrow(l.Mode, l.Wish())
+}
+
+func (l Limit) shows(mode note.Recall, w Whisper) bool {
+	switch {
+	case w.Text == "":
+		return !l.TextOnly
+	case w.Label != "":
+		return mode.Shows(w.Label)
+	}
+	return mode != note.RecallOff
+}
+
+// Prompted says that a person has typed a prompt: it counts towards the pace.
+func Prompted(home, session string) error {
+	dir, err := sessionDir(home, session)
+	if err != nil {
+		return fmt.Errorf("count prompt: %w", err)
+	}
+	hold := filepath.Join(dir, holdFile)
+	file, err := os.OpenFile(hold, os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // the name is ours
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // nothing is held back
+	}
+	if err != nil {
+		return fmt.Errorf("count prompt: %w", err)
+	}
+	defer func() { _ = file.Close() }() // one byte more or less
+	info, err := file.Stat()
+	if err == nil && info.Size() < Pace-1 {
+		_, err = file.Write([]byte{'.'})
+	} else {
+		err = os.Remove(hold)
+	}
+	if err != nil {
+		return fmt.Errorf("count prompt: %w", err)
+	}
+	return nil
+}
+
+// Claim takes what waits for a session, as far as it fits, and returns the text
+// for the agent, the lines for the person, and the whispers in both: blocks
+// first, then one message if the pace allows it, the newest first. Nothing
+// waits: all are empty. What does not fit stays and is counted in the text; of
+// the first one alone, a part is shown. Of several claims at once, each whisper
+// goes to one.
 func Claim(home, session string, now time.Time, limit Limit) (text, notices string, got []Whisper, err error) {
 	dir, err := sessionDir(home, session)
 	if err != nil {
@@ -55,39 +112,76 @@ func Claim(home, session string, now time.Time, limit Limit) (text, notices stri
 	if chars <= 0 {
 		chars = DefaultChars
 	}
-	page, told := newPage(min(chars, MaxChars)), newLines(maxNotices)
+	c := &claim{dir: dir, now: now, page: newPage(min(chars, MaxChars)), told: newLines(maxNotices)}
 	if len(found) > 1 {
-		page.left -= moreReserve
+		c.page.left -= moreReserve
 	}
-	more := 0
-	for _, c := range found {
-		if c.Text == "" && !told.fits(c.Notice) {
-			continue // has no other way to be shown, so it waits
-		}
-		element, fits := page.element(c.Whisper, now)
-		if !fits {
-			more++
-			continue
-		}
-		to := claimed
-		if c.Text == "" {
-			to = done
-		}
-		if !take(dir, c.name, to, now) {
-			continue // another hook prints it
-		}
-		page.add(element)
-		told.add(c.Notice)
-		c.Shown++
-		got = append(got, c.Whisper)
+	for _, w := range found {
+		c.one(w)
 	}
-	if len(got) == 0 {
+	if len(c.got) == 0 {
 		return "", "", nil, nil
 	}
-	if more > 0 {
-		page.more(more)
+	if c.more > 0 && len(c.page.parts) > 0 {
+		c.page.more(c.more)
 	}
-	return page.String(), told.String(), got, nil
+	return c.page.String(), c.told.String(), c.got, nil
+}
+
+// claim is one call of Claim.
+type claim struct {
+	dir   string
+	now   time.Time
+	page  *page
+	told  *lines
+	got   []Whisper
+	more  int  // texts that stay
+	spoke bool // a message is among those taken
+}
+
+// one takes one whisper, if it fits and no other hook does.
+func (c *claim) one(w candidate) {
+	if w.Text == "" && !c.told.fits(w.Notice) {
+		return // has no other way to be shown, so it waits
+	}
+	element, fits := c.page.element(w.Whisper, c.now)
+	if !fits || w.message() && !c.turn() {
+		c.more++
+		return
+	}
+	to := claimed
+	if w.Text == "" {
+		to = done
+	}
+	if !take(c.dir, w.name, to, c.now) {
+		if w.message() {
+			c.release()
+		}
+		return // another hook prints it
+	}
+	c.spoke = c.spoke || w.message()
+	c.page.add(element)
+	c.told.add(w.Notice)
+	w.Shown++
+	c.got = append(c.got, w.Whisper)
+}
+
+// turn reports whether a message may be shown now, and holds back the next
+// ones. Of several hooks, one gets true.
+func (c *claim) turn() bool {
+	if c.spoke {
+		return false
+	}
+	file, err := os.OpenFile(filepath.Join(c.dir, holdFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the name is ours
+	if err != nil {
+		return false
+	}
+	return file.Close() == nil
+}
+
+// release lets the next message be shown after all.
+func (c *claim) release() {
+	_ = os.Remove(filepath.Join(c.dir, holdFile)) // else it waits for some prompts
 }
 
 // candidate is a whisper that waits, with the name of its file.
@@ -96,15 +190,20 @@ type candidate struct {
 	name string
 }
 
-// candidates returns what could be shown now, newest first. Whispers that
+// candidates returns what could be shown now: messages last, the newest first
+// among each. Whispers that
 // expired while waiting, and files that cannot be read, are put away.
 func candidates(dir, session string, now time.Time, limit Limit) ([]candidate, error) {
 	names, err := list(filepath.Join(dir, waiting))
 	if err != nil {
 		return nil, err
 	}
+	if len(names) == 0 {
+		return nil, nil
+	}
+	mode := limit.mode()
 	slices.Reverse(names)
-	var out []candidate
+	var out, messages []candidate
 	for _, name := range names[:min(len(names), maxWaiting)] {
 		path := filepath.Join(dir, waiting, name)
 		w, err := read(path, session)
@@ -114,12 +213,14 @@ func candidates(dir, session string, now time.Time, limit Limit) ([]candidate, e
 			_ = os.Remove(path) // the status that it came from can bring it again
 		case w.expired(now):
 			take(dir, name, done, now)
-		case limit.TextOnly && w.Text == "", limit.NoticesOnly && w.Text != "":
+		case !limit.shows(mode, w):
+		case w.message():
+			messages = append(messages, candidate{Whisper: w, name: name})
 		default:
 			out = append(out, candidate{Whisper: w, name: name})
 		}
 	}
-	return out, nil
+	return append(out, messages...), nil
 }
 
 // take moves a waiting whisper and reports whether this process did. It does
@@ -131,21 +232,33 @@ func take(dir, name, to string, now time.Time) bool {
 	return os.Rename(from, filepath.Join(dir, to, name)) == nil
 }
 
-// lines collects what the person sees.
+// lines collects what the person sees, which is one line.
 type lines struct {
 	lines []string
-	left  int // UTF-16 units, a line end after each line included
+	left  int // UTF-16 units, between after each part included
 }
 
-func newLines(limit int) *lines { return &lines{left: limit + 1} }
+// between stands between two notices; speaker begins them, and is said once.
+const (
+	between = "; "
+	speaker = "undersong: "
+)
 
-func (l *lines) fits(line string) bool { return len(l.lines) == 0 || units(line) < l.left }
+func newLines(limit int) *lines { return &lines{left: limit + len(between)} }
+
+func (l *lines) fits(line string) bool {
+	return len(l.lines) == 0 || units(line) <= l.left-len(between)
+}
 
 func (l *lines) add(line string) {
-	if line = plainLine(line, l.left-1); line != "" {
+	if len(l.lines) > 0 {
+		line = strings.TrimPrefix(line, speaker)
+	}
+	line = plainLine(line, l.left-len(between))
+	if line != "" && !slices.Contains(l.lines, line) {
 		l.lines = append(l.lines, line)
-		l.left -= units(line) + 1
+		l.left -= units(line) + len(between)
 	}
 }
 
-func (l *lines) String() string { return strings.Join(l.lines, "\n") }
+func (l *lines) String() string { return strings.Join(l.lines, between) }

@@ -10,9 +10,10 @@ import (
 )
 
 const (
-	// trust is what the agent is told about every whisper: memory wrote it,
-	// and nobody has checked it.
-	trust = "learned"
+	// TrustLearned is what the agent is told about what the memory wrote and
+	// nobody has checked, TrustPinned about what people of the team wrote.
+	TrustLearned = "learned"
+	TrustPinned  = "pinned"
 
 	// maxAttribute bounds one attribute, in UTF-16 units: a remote has 253.
 	maxAttribute = 253
@@ -38,8 +39,15 @@ func (p *page) element(w Whisper, now time.Time) (string, bool) {
 	if w.Text == "" {
 		return "", true
 	}
-	open := fmt.Sprintf(`<team_memory project="%s" memory="%s" age="%s" id="%s" trust="%s">`,
-		attribute(w.Project), attribute(w.Memory), age(now.Sub(w.At)), attribute(w.ID), trust)
+	label, trust := "", TrustLearned
+	if w.Label != "" {
+		label = ` block="` + attribute(w.Label) + `"`
+	}
+	if w.Trust == TrustPinned {
+		trust = TrustPinned
+	}
+	open := fmt.Sprintf(`<team_memory project="%s" memory="%s"%s age="%s" id="%s" trust="%s">`,
+		attribute(w.Project), attribute(w.Memory), label, age(now.Sub(w.At)), attribute(w.ID), trust)
 	const end = `</team_memory>`
 	room := p.left - units(open) - units(end) - 1
 	text := strings.TrimSpace(w.Text)
@@ -63,7 +71,7 @@ func (p *page) add(element string) {
 
 // more adds the line that counts what still waits.
 func (p *page) more(n int) {
-	p.add(fmt.Sprintf(`<team_memory more="%d">%d more did not fit and will follow.</team_memory>`, n, n))
+	p.add(fmt.Sprintf(`<team_memory more="%d">%d more to follow.</team_memory>`, n, n))
 }
 
 func (p *page) String() string { return strings.Join(p.parts, "\n") }

@@ -27,7 +27,10 @@ const (
 	keepDone = 7 * 24 * time.Hour
 
 	// maxFile bounds a whisper file, in bytes.
-	maxFile = 64 << 10
+	maxFile = 256 << 10
+
+	// maxWords bounds its text, in bytes.
+	maxWords = 64 << 10
 
 	// maxWaiting bounds how many waiting whispers a claim looks at. More of
 	// them could not be shown anyway.
@@ -59,6 +62,20 @@ type Whisper struct {
 	Project string `json:"project,omitempty"`
 	Memory  string `json:"memory,omitempty"`
 
+	// Label is that of the memory block that the text shows, or of which it
+	// says what changed. Empty for a message.
+	Label string `json:"label,omitempty"`
+
+	// Trust says who stands for the text. Empty means learned.
+	Trust string `json:"trust,omitempty"`
+
+	// Value is the whole block as it is with this text: what the agent knows
+	// of it once the text has arrived. Empty without a Label.
+	Value string `json:"value,omitempty"`
+
+	// Source is what a message came from.
+	Source Source `json:"source,omitzero"`
+
 	// Text is for the agent. Empty: only the person is told.
 	Text string `json:"text,omitempty"`
 
@@ -77,6 +94,25 @@ type Whisper struct {
 	// ClaimedAt is when it was claimed last. Claimed fills it.
 	ClaimedAt time.Time `json:"-"`
 }
+
+// Source says what a message came from. Every field may be empty.
+type Source struct {
+	// Session is the name of the Session; Workstation, FromSegment and
+	// ToSegment name its lines that the agent was given.
+	Session     string `json:"session,omitempty"`
+	Workstation string `json:"workstation,omitempty"`
+	FromSegment int64  `json:"fromSegment,omitempty"`
+	ToSegment   int64  `json:"toSegment,omitempty"`
+
+	// Agent and Conversation are Letta's, Revision that of the memory.
+	Agent        string `json:"agent,omitempty"`
+	Conversation string `json:"conversation,omitempty"`
+	Revision     string `json:"revision,omitempty"`
+}
+
+// message reports whether the memory said it, as against what a block shows
+// and what the person alone is told.
+func (w Whisper) message() bool { return w.Text != "" && w.Label == "" }
 
 func (w Whisper) expired(now time.Time) bool { return !w.Expires.IsZero() && !now.Before(w.Expires) }
 
@@ -107,18 +143,27 @@ func Put(home string, w Whisper) error {
 			return nil
 		}
 	}
-	w.Version = Version
-	data, err := json.Marshal(w)
+	data, err := format(w)
 	if err != nil {
-		return fmt.Errorf("format whisper: %w", err)
-	}
-	if len(data) > maxFile {
-		return fmt.Errorf("put whisper of %d bytes: %w", len(data), ErrInvalid)
+		return err
 	}
 	if err := durable.WriteFile(filepath.Join(dir, waiting, name), data); err != nil {
 		return fmt.Errorf("put whisper: %w", err)
 	}
 	return nil
+}
+
+// format returns the content of a whisper's file.
+func format(w Whisper) ([]byte, error) {
+	w.Version = Version
+	data, err := json.Marshal(w)
+	if err != nil {
+		return nil, fmt.Errorf("format whisper: %w", err)
+	}
+	if len(data) > maxFile || len(w.Text) >= maxWords {
+		return nil, fmt.Errorf("put whisper of %d bytes: %w", len(data), ErrInvalid)
+	}
+	return data, nil
 }
 
 // Claimed returns the whispers that were printed and not seen to arrive,
@@ -188,6 +233,25 @@ func Return(home, session, id string, now time.Time) error {
 	if err := move(dir, claimed, waiting, id, nil); err != nil {
 		return fmt.Errorf("return whisper: %w", err)
 	}
+	// It was not heard, so it keeps no other one back.
+	if err := os.Remove(filepath.Join(dir, holdFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("return whisper: %w", err)
+	}
+	return nil
+}
+
+// Withdraw takes a whisper back, wherever it is: it is not shown any more. One
+// that is unknown is success.
+func Withdraw(home, session, id string) error {
+	dir, err := sessionDir(home, session)
+	if err != nil {
+		return fmt.Errorf("withdraw whisper: %w", err)
+	}
+	for _, state := range []string{waiting, claimed} {
+		if err := move(dir, state, done, id, nil); err != nil {
+			return fmt.Errorf("withdraw whisper: %w", err)
+		}
+	}
 	return nil
 }
 
@@ -205,7 +269,7 @@ func move(dir, from, to, id string, where func(name string) bool) error {
 		next := name
 		if to == waiting {
 			parts := parse(name)
-			next = format(parts.at, parts.shown+1, parts.id)
+			next = nameOf(parts.at, parts.shown+1, parts.id)
 		}
 		err := durable.Rename(filepath.Join(dir, from, name), filepath.Join(dir, to, next))
 		if err != nil && !errors.Is(err, fs.ErrNotExist) { // a hook was faster
@@ -215,8 +279,9 @@ func move(dir, from, to, id string, where func(name string) bool) error {
 	return nil
 }
 
-// Sweep forgets what was done a week ago, what has expired waiting, and
-// sessions without whispers. The daemon calls it now and then, and not while
+// Sweep forgets what was claimed or done a week ago, what has expired waiting,
+// sessions without whispers, starts of a week ago, and what was known of
+// folders and projects that are out of use. The daemon calls it now and then, and not while
 // it puts.
 func Sweep(home string, now time.Time) error {
 	sessions, err := os.ReadDir(filepath.Join(home, rootDir))
@@ -229,15 +294,32 @@ func Sweep(home string, now time.Time) error {
 			errs = append(errs, sweep(filepath.Join(home, rootDir, s.Name()), now))
 		}
 	}
+	errs = append(errs, sweepFolder(filepath.Join(home, startsDir), now, keepDone))
+	for _, dir := range []string{placeDir, memoryDir, briefDir} {
+		errs = append(errs, sweepFolder(filepath.Join(home, recallDir, dir), now, keepRecall))
+	}
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("sweep whispers: %w", err)
 	}
 	return nil
 }
 
+// sweepFolder removes the files of a folder that are older than that.
+func sweepFolder(dir string, now time.Time, keep time.Duration) error {
+	entries, err := os.ReadDir(dir)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	var errs []error
+	for _, e := range entries {
+		errs = append(errs, removeOlder(filepath.Join(dir, e.Name()), now, keep))
+	}
+	return errors.Join(errs...)
+}
+
 func sweep(dir string, now time.Time) error {
 	errs := []error{durable.RemoveTemps(filepath.Join(dir, waiting))}
-	for _, state := range []string{waiting, done} {
+	for _, state := range []string{waiting, claimed, done} {
 		names, err := list(filepath.Join(dir, state))
 		errs = append(errs, err)
 		for _, name := range names {
@@ -251,7 +333,7 @@ func sweep(dir string, now time.Time) error {
 			return errors.Join(append(errs, err)...)
 		}
 	}
-	for _, state := range []string{waiting, claimed, done, "."} {
+	for _, state := range []string{waiting, claimed, done, holdFile, "."} {
 		errs = append(errs, durable.Remove(filepath.Join(dir, state)))
 	}
 	return errors.Join(errs...)
@@ -276,8 +358,16 @@ func sweepFile(dir, state, name string, now time.Time) error {
 		}
 		return nil
 	}
+	return removeOlder(path, now, keepDone)
+}
+
+// removeOlder removes a file that nobody has touched for so long.
+func removeOlder(path string, now time.Time, keep time.Duration) error {
 	info, err := os.Stat(path)
-	if err != nil || now.Sub(info.ModTime()) <= keepDone {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil // a hook was faster
+	}
+	if err != nil || now.Sub(info.ModTime()) <= keep {
 		return err
 	}
 	return durable.Remove(path)
@@ -309,10 +399,10 @@ func fileName(at time.Time, shown int, id string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("whisper id: %w", err)
 	}
-	return format(fmt.Sprintf("%020d", max(at.UnixNano(), 0)), shown, safe), nil
+	return nameOf(fmt.Sprintf("%020d", max(at.UnixNano(), 0)), shown, safe), nil
 }
 
-func format(at string, shown int, safe string) string {
+func nameOf(at string, shown int, safe string) string {
 	return at + "-" + strconv.Itoa(min(shown, MaxShown)) + "-" + safe + suffix
 }
 
