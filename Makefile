@@ -44,7 +44,7 @@ dev: build thread-tools ## Run the demo's stack until Ctrl-C; its state stays in
 
 .PHONY: test
 test: thread-tools letta-try race-note ## Run everything: race detector, API server, store, faults and kills.
-	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -v '/test/e2e$$')
+	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -Ev '/test/(e2e|claude/live)$$')
 	go -C internal/redact/compare test ./...
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 ./test/e2e/...
 
@@ -55,6 +55,13 @@ test-unit: versitygw race-note ## Run what needs no API server.
 .PHONY: e2e
 e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
 	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
+
+# The program is proprietary and comes from npm: where it cannot be had, the
+# tests with it are skipped, and say so.
+.PHONY: e2e-claude
+e2e-claude: thread-tools ## Let the real Claude Code work with all of it (ACCEPT_CLAUDE_LICENSE=1).
+	@hack/tools/claude-code/install || echo "e2e-claude: the tests with the real Claude Code are SKIPPED: see above" >&2
+	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 -v ./test/claude/live
 
 .PHONY: bench
 bench: ## Run the Go benchmarks. The hook's runner is described in test/bench.

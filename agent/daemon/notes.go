@@ -23,6 +23,9 @@ const (
 	eventSessionEnd   = "SessionEnd"
 )
 
+// sourceFork is the source of a session that begins as a copy of another.
+const sourceFork = "fork"
+
 // Timing says when the loop reads.
 type Timing struct {
 	// Late are the delays after a hook that may run before the last answer is
@@ -120,6 +123,9 @@ func learn(state *spool.State, n note.Note) {
 	state.LettaHome = n.LettaHome
 	state.Entrypoint = cmp.Or(n.Entrypoint, state.Entrypoint)
 	state.Nested = state.Nested || n.Nested
+	if n.Event == eventSessionStart && n.Source == sourceFork && state.ForkedAt.IsZero() {
+		state.ForkedAt = n.At
+	}
 	if stream, ok := read.AgentStream(n.AgentTranscript); ok && filepath.IsAbs(n.AgentTranscript) && len(state.AgentFiles) < maxAgentFiles {
 		if state.AgentFiles == nil {
 			state.AgentFiles = map[string]string{}

@@ -35,7 +35,7 @@ func sources(state *spool.State) []read.Source {
 	maps.Copy(paths, read.Agents(main, state.SessionID))
 
 	source := func(stream, path string) read.Source {
-		return read.Source{Session: state.SessionID, Stream: stream, Path: path, Cwd: state.Cwd, Entrypoint: state.Entrypoint, Nested: state.Nested}
+		return read.Source{Session: state.SessionID, Stream: stream, Path: path, Cwd: state.Cwd, Entrypoint: state.Entrypoint, Nested: state.Nested, ForkedAt: state.ForkedAt}
 	}
 	list := []read.Source{source(read.Main, main)}
 	for stream, path := range paths {

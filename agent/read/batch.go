@@ -25,6 +25,7 @@ type Verdict struct {
 const (
 	ReasonBeforeInit   = "before init"
 	ReasonOtherProject = "other project"
+	ReasonInherited    = "inherited"
 )
 
 // Batch is what one call of Next read.

@@ -13,6 +13,10 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	if line.Offset < cur.Baseline {
 		return s.hush(ReasonBeforeInit)
 	}
+	if !record.Timestamp.IsZero() && record.Timestamp.Before(s.src.ForkedAt) {
+		// Where it was said it was heard, or was not to be.
+		return s.hush(ReasonInherited)
+	}
 	if retells(record) && cur.Hushed != "" {
 		return cur.Hushed
 	}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"time"
 
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/transcript"
@@ -33,6 +34,10 @@ type Source struct {
 	// Nested says that another session started this one, and not a person: all
 	// of it is headless.
 	Nested bool
+
+	// ForkedAt is when the session was made as a copy of another; zero means
+	// that it was not. What was said before is the other one's.
+	ForkedAt time.Time
 
 	// Baseline is the size the file had at init, 0 where it did not exist.
 	Baseline int64

@@ -630,6 +630,25 @@ func TestACancelledReadIsABatch(t *testing.T) {
 	}
 }
 
+func TestCopiesInAForkAreWithheld(t *testing.T) {
+	stamped := func(n int, at string) string {
+		return strings.Replace(user(n, "/tide"), `"cwd"`, `"timestamp":"`+at+`","cwd"`, 1)
+	}
+	answer := `{"type":"assistant","uuid":"a","sessionId":"` + session + `","requestSessionId":"abc","timestamp":"2026-01-01T09:59:59Z","cwd":"/tide","message":{"role":"assistant","content":[{"type":"text","text":"x"}]}}`
+	src := transcriptAt(t, t.TempDir(), `{"type":"mode"}`, stamped(1, "2026-01-01T09:59:58Z"), answer, stamped(2, "2026-01-01T10:00:01Z"))
+	src.ForkedAt = time.Date(2026, 1, 1, 10, 0, 0, 0, time.UTC)
+	b := must(t, newReader(t), src, Cursor{}, Want{})
+	if diff := cmp.Diff([]string{"", "u2"}, uuids(t, b)); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if len(b.Header.Withheld) != 1 || b.Header.Withheld[0].Reason != ReasonInherited || b.Header.Withheld[0].FromIndex != 1 || b.Header.Withheld[0].ToIndex != 2 {
+		t.Errorf("withheld %+v", b.Header.Withheld)
+	}
+	if b.ForkedFrom != "abc" {
+		t.Errorf("forked from %q: the copies tell, although they stay here", b.ForkedFrom)
+	}
+}
+
 func TestForkedFromAndBranch(t *testing.T) {
 	line := strings.Replace(user(1, "/tide"), `"cwd"`, `"gitBranch":"feature/x","forkedFrom":{"sessionId":"abc"},"cwd"`, 1)
 	b := must(t, newReader(t), transcriptAt(t, t.TempDir(), line), Cursor{}, Want{})

@@ -106,6 +106,9 @@ func (s *step) line(line transcript.Line) bool {
 	if record.Cwd != "" {
 		s.batch.Cursor.LastCwd, s.batch.Cursor.LastEntrypoint = record.Cwd, record.Entrypoint
 	}
+	if record.ForkedFrom != "" {
+		s.state.ForkedFrom = record.ForkedFrom // the copies are withheld
+	}
 	if reason := s.refuse(line, record); reason != "" {
 		s.withhold(line.Offset, line.Length, index, reason)
 		return true

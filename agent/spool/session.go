@@ -105,6 +105,9 @@ func (s *Session) Append(stream string, batch read.Batch) error {
 		next.Cursors = map[string]read.Cursor{}
 	}
 	next.Cursors[stream] = batch.Cursor
+	if from := strings.ToLower(batch.ForkedFrom); next.Project == nil && sessionID.MatchString(from) {
+		next.ForkedFrom = from // of another form it cannot stand in a Session
+	}
 	if len(batch.Lines) == 0 {
 		return s.saveLocked(next)
 	}
@@ -118,9 +121,6 @@ func (s *Session) Append(stream string, batch read.Batch) error {
 	crash.Point(crash.AgentSegmentWritten)
 	if next.Project == nil {
 		next.Project = batch.Project
-		if from := strings.ToLower(batch.ForkedFrom); sessionID.MatchString(from) {
-			next.ForkedFrom = from // of another form it cannot stand in a Session
-		}
 	}
 	if next.Ended && !next.Ending {
 		next.Ended = false // it was resumed

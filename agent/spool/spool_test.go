@@ -123,13 +123,16 @@ func TestABatchWithoutLinesOnlyMovesTheCursor(t *testing.T) {
 	if err != nil {
 		t.Fatalf("Ensure: %v", err)
 	}
-	moved := read.Batch{Cursor: read.Cursor{Offset: 70, NextIndex: 7}, Moved: true}
+	moved := read.Batch{Cursor: read.Cursor{Offset: 70, NextIndex: 7}, Moved: true, ForkedFrom: "0A1b2c3d-0000-4000-8000-000000000009"}
 	if err := session.Append(read.Main, moved); err != nil {
 		t.Fatalf("Append: %v", err)
 	}
 	state := open(t, dir, durable.FS{}).sessions[id].State()
 	if state.Head.Segments != 0 || state.Project != nil || state.Cursors[read.Main].Offset != 70 {
 		t.Errorf("state %+v", state)
+	}
+	if state.ForkedFrom != "0a1b2c3d-0000-4000-8000-000000000009" {
+		t.Errorf("forked from %q: withheld copies have told it, and no later line does", state.ForkedFrom)
 	}
 }
 

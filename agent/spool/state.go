@@ -86,6 +86,9 @@ type State struct {
 	AgentFiles map[string]string `json:"agentFiles,omitempty"`
 	FirstNote  time.Time         `json:"firstNote"`
 
+	// ForkedAt is when a note told that the session begins as a copy.
+	ForkedAt time.Time `json:"forkedAt,omitzero"`
+
 	// Entrypoint is that of the newest note with one. Nested is set, and stays
 	// set, once a note said that another session started this one.
 	Entrypoint string `json:"entrypoint,omitempty"`

@@ -36,7 +36,8 @@ type Record struct {
 	Entrypoint string
 	// Version is that of the program that wrote the record.
 	Version string
-	// ForkedFrom is the session from which the record was copied.
+	// ForkedFrom is the session from which the record was copied, as far as the
+	// record says so. Of a fork's copies, some do.
 	ForkedFrom string
 	// Origin is the kind of whoever caused a user record; "" if it is not said.
 	Origin string
@@ -75,6 +76,7 @@ func Parse(raw []byte) (Record, error) {
 		fields    [16]field
 		n         int
 		stamp     string
+		requester string
 		origin    jsonline.Value
 		forked    jsonline.Value
 		subtype   jsonline.Value
@@ -140,6 +142,8 @@ func Parse(raw []byte) (Record, error) {
 			origin, hasOrigin = v, v.Kind != jsonline.Null
 		case "forkedFrom":
 			forked = v
+		case "requestSessionId":
+			keep(&requester, v)
 		case "message":
 			r.message = v
 		case "attachment":
@@ -162,6 +166,9 @@ func Parse(raw []byte) (Record, error) {
 	texts(b, fields[:n])
 	if hasOrigin && r.Origin == "" {
 		r.Origin = "unknown" // said, in a shape of a later release
+	}
+	if r.ForkedFrom == "" && r.SessionID != "" && requester != r.SessionID {
+		r.ForkedFrom = requester // a copy keeps the session that asked the model
 	}
 	if stamp != "" {
 		// A stamp that is not one is as good as none.

@@ -47,6 +47,8 @@ func TestParse(t *testing.T) {
 			transcript.Record{},
 			nil,
 		},
+		"Copied":         {"a fork's copies of answers name the session that asked for them", `{"requestSessionId":"f","sessionId":"s"}`, transcript.Record{SessionID: "s", ForkedFrom: "f"}, nil},
+		"AskedHere":      {"the session's own answers may, too", `{"requestSessionId":"s","sessionId":"s"}`, transcript.Record{SessionID: "s"}, nil},
 		"OddOrigin":      {"an origin that says nothing known is not a person", `{"origin":"human"}`, transcript.Record{Origin: "unknown"}, nil},
 		"BadTimestamp":   {"a bad time is none", `{"type":"user","timestamp":"yesterday"}`, transcript.Record{Type: "user"}, nil},
 		"Repeated":       {"the last of repeated members counts", `{"type":"user","type":"system","uuid":"a","uuid":7}`, transcript.Record{Type: "system"}, nil},

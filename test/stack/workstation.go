@@ -59,9 +59,9 @@ func (w *Workstation) Kubeconfig() string { return filepath.Join(w.Home, "kubeco
 // ClaudeDir is Claude Code's configuration folder.
 func (w *Workstation) ClaudeDir() string { return filepath.Join(w.Home, ".claude") }
 
-// Init runs undersong init.
-func (w *Workstation) Init(ctx context.Context) error {
-	_, err := w.Run(ctx, "init", "--kubeconfig", w.Kubeconfig(), "--namespace", w.team.Namespace, "--memory", w.team.Memory, "--yes")
+// Init runs undersong init, with flags added.
+func (w *Workstation) Init(ctx context.Context, flags ...string) error {
+	_, err := w.Run(ctx, append([]string{"init", "--kubeconfig", w.Kubeconfig(), "--namespace", w.team.Namespace, "--memory", w.team.Memory, "--yes"}, flags...)...)
 	return err
 }
 
