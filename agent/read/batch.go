@@ -26,6 +26,8 @@ const (
 	ReasonBeforeInit   = "before init"
 	ReasonOtherProject = "other project"
 	ReasonInherited    = "inherited"
+	// ReasonTooLong is given for a line that is longer than what can be scanned.
+	ReasonTooLong = "too long"
 )
 
 // Batch is what one call of Next read.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/segment"
+	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
 const session = "0a1b2c3d-0000-4000-8000-000000000001"
@@ -500,7 +501,7 @@ func TestSegmentsClose(t *testing.T) {
 	r := newReader(t)
 	big := strings.Replace(user(1, "/tide"), "words", strings.Repeat("a b ", 300_000), 1) // 1.2 MB
 	huge := strings.Replace(user(2, "/tide"), "words", strings.Repeat("a b ", 1_500_000), 1)
-	long := `{"type":"user","cwd":"/tide","x":"` + strings.Repeat("x", 33<<20) + `"}`
+	long := `{"type":"user","cwd":"/tide","x":"` + strings.Repeat("x", 33<<20) + `"}` // withheld
 	src := transcriptAt(t, t.TempDir(), big, big, big, big, huge, user(3, "/tide"), long, user(4, "/tide"))
 
 	var sizes []int
@@ -522,7 +523,7 @@ func TestSegmentsClose(t *testing.T) {
 			break
 		}
 	}
-	if diff := cmp.Diff([]int{3, 1, 1, 3}, sizes); diff != "" {
+	if diff := cmp.Diff([]int{3, 1, 1, 2}, sizes); diff != "" {
 		t.Errorf("lines per segment (-want +got):\n%s", diff)
 	}
 }
@@ -654,5 +655,44 @@ func TestForkedFromAndBranch(t *testing.T) {
 	b := must(t, newReader(t), transcriptAt(t, t.TempDir(), line), Cursor{}, Want{})
 	if b.Branch.String() != "feature/x" || b.ForkedFrom != "abc" {
 		t.Errorf("branch %q, forked from %q", b.Branch, b.ForkedFrom)
+	}
+}
+
+// TestALineThatIsTooLongIsWithheld: it cannot be scanned, so it stays and is
+// named; nothing before or behind it waits, nothing is taken for refused.
+func TestALineThatIsTooLongIsWithheld(t *testing.T) {
+	r := newReader(t)
+	src := transcriptAt(t, t.TempDir(), user(1, "/tide"))
+	before := int64(len(user(1, "/tide")) + 1)
+	add(t, src.Path, `{"type":"user","uuid":"long","message":{"content":"`+strings.Repeat("tide ", transcript.MaxLine/5)+"\"}}\n")
+	info, err := os.Stat(src.Path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	add(t, src.Path, user(2, "/tide")+"\n"+`{"type":"custom-title","customTitle":"Tide","sessionId":"`+session+"\"}\n")
+
+	got := must(t, r, src, Cursor{}, Want{})
+	if diff := cmp.Diff([]string{"u1", "u2", ""}, uuids(t, got)); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	want := []segment.Range{{FromIndex: segment.NoIndex, ToIndex: segment.NoIndex, FromOffset: before, ToOffset: info.Size(), Reason: "too long"}}
+	if diff := cmp.Diff(want, got.Header.Withheld); diff != "" {
+		t.Errorf("withheld (-want +got):\n%s", diff)
+	}
+	if got.Cursor.Hushed != "" || got.Cursor.NoSummaries || got.More {
+		t.Errorf("cursor %+v, more %v: a long line is taken for one that may not be heard", got.Cursor, got.More)
+	}
+	if b := must(t, r, src, got.Cursor, Want{Project: &tide}); b.Moved {
+		t.Error("it is read again")
+	}
+	// Alone it moves the cursor, and the next segment names it.
+	add(t, src.Path, strings.Repeat("x", transcript.MaxLine+1)+"\n")
+	alone := must(t, r, src, got.Cursor, Want{Project: &tide})
+	if len(alone.Lines) > 0 || !alone.Moved || len(alone.Cursor.Pending) != 1 {
+		t.Errorf("%d lines, moved %v, pending %v", len(alone.Lines), alone.Moved, alone.Cursor.Pending)
+	}
+	add(t, src.Path, user(3, "/tide")+"\n")
+	if next := must(t, r, src, alone.Cursor, Want{Project: &tide}); len(next.Lines) != 1 || len(next.Header.Withheld) != 1 {
+		t.Errorf("%d lines, withheld %v", len(next.Lines), next.Header.Withheld)
 	}
 }

@@ -113,6 +113,10 @@ func (s *step) line(line transcript.Line) bool {
 		s.withhold(line.Offset, line.Length, index, reason)
 		return true
 	}
+	if line.TooLong {
+		s.withhold(line.Offset, line.Length, index, ReasonTooLong) // nothing about it was refused
+		return true
+	}
 	redacted, findings := s.redact(line, record)
 	if !s.fits(int64(redacted.Len())) {
 		return false // what the line changed in the cursor it changes again
@@ -129,12 +133,8 @@ const (
 	ruleToolResult = "policy-tool-result"
 )
 
-// redact returns the body line for a transcript line. One that was too long to
-// read leaves as a stub of its length.
+// redact returns the body line for a transcript line.
 func (s *step) redact(line transcript.Line, record transcript.Record) (redact.Redacted, redact.Findings) {
-	if line.TooLong {
-		return s.Redactor.Line(fmt.Appendf(nil, `{"type":"undersong-stub","of":"too-long","bytes":%d}`, line.Length))
-	}
 	if record.Type == "" {
 		return s.Redactor.Line(line.Raw)
 	}
