@@ -300,9 +300,6 @@ func (r Record) resultText(content jsonline.Value) string {
 	return ""
 }
 
-// memoryElement is the element in which our own whispers and briefs stand.
-const memoryElement = "<team_memory"
-
 // withoutMemory returns text without our own closed elements. A tag that is not
 // closed is somebody's prose.
 func withoutMemory(text string) string {
@@ -316,42 +313,103 @@ func withoutOurs(text string) string {
 	return strings.TrimSpace(cutOurs(withoutReminders(text), true))
 }
 
+// memoryElement is the name of the element in which our own whispers and briefs
+// stand.
+const memoryElement = "team_memory"
+
+// cutOurs cuts our elements, as they are and as files hold them: a transcript or
+// the output of a hook that is read or searched has them in JSON, encoded once or
+// more often.
 func cutOurs(text string, open bool) string {
-	const closing = "</team_memory>"
 	if !strings.Contains(text, memoryElement) {
 		return text
 	}
 	var kept strings.Builder
 	for {
-		before, rest, found := cutTag(text)
-		if !found {
+		before, after, bracket := cutTag(text)
+		if bracket == "" {
 			break
 		}
-		_, after, found := strings.Cut(rest, closing)
-		if !found {
+		end := closingTag(after, bracket)
+		if end < 0 {
 			if !open {
 				break
 			}
-			after = ""
+			end = len(after)
 		}
 		kept.WriteString(before)
-		text = after
+		text = after[end:]
 	}
 	kept.WriteString(text)
 	return kept.String()
 }
 
-// cutTag cuts text around the first opening tag of our element.
-func cutTag(text string) (before, after string, found bool) {
+// cutTag cuts text around the first opening tag of our element, and returns the
+// bracket that opens it, "" if there is none.
+func cutTag(text string) (before, after, bracket string) {
 	for from := 0; ; {
 		n := strings.Index(text[from:], memoryElement)
 		if n < 0 {
-			return text, "", false
+			return text, "", ""
 		}
 		at := from + n
 		from = at + len(memoryElement)
-		if from == len(text) || strings.IndexByte(" \t\r\n>", text[from]) >= 0 {
-			return text[:at], text[from:], true
+		bracket = openBracket(text[:at])
+		if bracket == "" {
+			continue
+		}
+		// A word ends here: by a blank, the bracket, or an escape of either.
+		if from == len(text) || strings.IndexByte(" \t\r\n>\\&", text[from]) >= 0 {
+			return text[:at-len(bracket)], text[from:], bracket
+		}
+	}
+}
+
+// openBracket returns the bracket at the end of text, as it is written there, ""
+// if there is none.
+func openBracket(text string) string {
+	const html = "&lt;"
+	switch n := len(text); {
+	case strings.HasSuffix(text, "<"):
+		return "<"
+	case strings.HasSuffix(text, html):
+		return html
+	case n > 5 && strings.EqualFold(text[n-5:], "u003c"):
+		first := n - 5
+		for first > 0 && text[first-1] == '\\' {
+			first--
+		}
+		if first < n-5 {
+			return text[first:]
+		}
+	}
+	return ""
+}
+
+// closingTag returns the position behind the first closing tag whose bracket is
+// written as the opening one's is; -1 if there is none. What is said inside has
+// its brackets encoded once more.
+func closingTag(text, bracket string) int {
+	for from := 0; ; {
+		n := strings.Index(text[from:], bracket)
+		if n < 0 {
+			return -1
+		}
+		at := from + n
+		from = at + len(bracket)
+		if at > 0 && text[at-1] == '\\' && bracket[0] == '\\' {
+			continue // encoded once more
+		}
+		rest := strings.TrimLeft(text[from:], `\`)
+		if !strings.HasPrefix(rest, "/"+memoryElement) {
+			continue
+		}
+		rest = rest[1+len(memoryElement):]
+		end := strings.TrimLeft(rest, `\`)
+		for _, close := range []string{">", "&gt;", "u003e", "u003E"} {
+			if strings.HasPrefix(end, close) {
+				return len(text) - len(end) + len(close)
+			}
 		}
 	}
 }

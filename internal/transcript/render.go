@@ -7,8 +7,9 @@ import (
 
 // RenderVersion names the form that Memory and Render give. The same records
 // rendered by the same version are the same bytes, on any machine. Version 1 had
-// words only, and no tools.
-const RenderVersion = 2
+// words only, and no tools; version 2 left our own elements where they were
+// encoded as JSON or HTML.
+const RenderVersion = 3
 
 // Render writes entries as memory gets them, each as
 //
