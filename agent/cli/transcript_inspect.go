@@ -47,7 +47,7 @@ it tells the records of those other transcripts from new ones.`,
 	return cmd
 }
 
-func (s *System) inspect(path string, asJSON bool, statePath string, known []string) error {
+func (s *System) inspect(path string, asJSON bool, statePath string, known []string) (err error) {
 	redactor, err := redact.New()
 	if err != nil {
 		return err
@@ -56,11 +56,13 @@ func (s *System) inspect(path string, asJSON bool, statePath string, known []str
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, state.close()) }()
 	all, err := transcripts(path)
 	if err != nil {
 		return err
 	}
-	in := inspector{redactor: redactor, state: state, lists: asJSON}
+	in := inspector{redactor: redactor, state: state, lists: asJSON, known: transcript.NewKnown(scratch)}
+	defer func() { err = errors.Join(err, in.known.Close()) }()
 	for _, path := range known {
 		if err := in.know(path); err != nil {
 			return err
@@ -105,8 +107,8 @@ type inspector struct {
 	state    *stateFile
 	lists    bool // are wanted, not only their lengths
 
-	known    transcript.Known // records of other sessions
-	sources  []os.FileInfo    // their files
+	known    *transcript.Known // records of other sessions
+	sources  []os.FileInfo     // their files
 	compared bool
 }
 
@@ -124,7 +126,7 @@ func (in *inspector) know(path string) error {
 		}
 	}
 	in.sources, in.compared = append(in.sources, info), true
-	return lines.Err()
+	return errors.Join(lines.Err(), in.known.Err())
 }
 
 // isSource reports whether a file is one of those that are known: it is not
@@ -152,10 +154,17 @@ func (in *inspector) file(o origin, show func(*inspection) error) (err error) {
 	defer func() { err = errors.Join(err, i.close()) }()
 	i.leftover, i.delta = leftover, in.state != nil && !leftover
 	if known := in.state.find(o); known != nil && i.delta {
-		i.before, i.earlier = known.roles(), known.Records
+		i.earlier = func(f func(role, id string) error) error { return in.state.each(known, f) }
+		err := i.earlier(func(_, id string) error {
+			i.before.Set(id, 0)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
 	if in.compared && !in.isSource(o.path) {
-		i.compared, i.known = true, &in.known
+		i.compared, i.known = true, in.known
 	}
 	if err := p.read(in.redactor, i.item); err != nil {
 		return err
@@ -172,8 +181,8 @@ func (in *inspector) file(o origin, show func(*inspection) error) (err error) {
 	return nil
 }
 
-// inspection is what one transcript holds, as far as it was read. Its memory
-// grows with the number of records, not with what they say.
+// inspection is what one transcript holds, as far as it was read. It takes the
+// same memory for any number of records: what is kept of each lies in files.
 type inspection struct {
 	*pass
 	// leftover is that of stateFile.pass. delta says that a cursor was asked
@@ -182,19 +191,18 @@ type inspection struct {
 
 	known *transcript.Known // records of other sessions
 
-	earlier []string          // the records of the cursor
-	before  map[string]string // their roles, by uuid
-	now     map[string]bool   // what was read of them this time
+	earlier func(func(role, id string) error) error // the records of the cursor, nil for none
+	before  *transcript.Marks                       // their uuids, with readAgain for what was read this time
 
-	seen      transcript.Known
-	conflicts map[string]bool
-	tree      transcript.Tree
-	usage     transcript.Usage
+	seen  *transcript.Known
+	tree  *transcript.Tree
+	usage *transcript.Usage
 
 	census   map[string]*kindCount
 	findings redact.Findings
 	unknown  []string
 	badLines []int64 // the first ones
+	tooLong  []int64
 
 	title, tag, pullRequest, branch string
 	forkedFrom, continuedIn, owner  string // owner is the session, fit to be shown
@@ -203,18 +211,32 @@ type inspection struct {
 	users, assistants, characters, repeats int64
 
 	conversation, texts, calls, results, thinking, notHuman, summaries, sidechain, foreign,
-	disputed, bad, inherited, fresh, abandoned, adds, drops *list
+	disputed, bad, withheld, inherited, fresh, abandoned, adds, drops *list
 }
+
+const readAgain = 1
 
 // kindCount counts the records of one type.
 type kindCount struct {
 	records, bytes int64
-	stub           bool
+	stub, withheld bool
+}
+
+// leaves says what of the records leaves.
+func (c *kindCount) leaves() string {
+	switch {
+	case c.withheld:
+		return "withheld"
+	case c.stub:
+		return "stub"
+	}
+	return "itself"
 }
 
 func newInspection(p *pass, keep bool) *inspection {
 	i := &inspection{
-		pass: p, known: new(transcript.Known), now: map[string]bool{}, conflicts: map[string]bool{},
+		pass: p, known: new(transcript.Known), before: transcript.NewMarks(scratch),
+		seen: transcript.NewKnown(scratch), tree: transcript.NewTree(scratch), usage: transcript.NewUsage(scratch),
 		census: map[string]*kindCount{}, findings: redact.Findings{},
 	}
 	for _, l := range i.all() {
@@ -227,12 +249,12 @@ func newInspection(p *pass, keep bool) *inspection {
 func (i *inspection) all() []**list {
 	return []**list{
 		&i.conversation, &i.texts, &i.calls, &i.results, &i.thinking, &i.notHuman, &i.summaries, &i.sidechain, &i.foreign,
-		&i.disputed, &i.bad, &i.inherited, &i.fresh, &i.abandoned, &i.adds, &i.drops,
+		&i.disputed, &i.bad, &i.withheld, &i.inherited, &i.fresh, &i.abandoned, &i.adds, &i.drops,
 	}
 }
 
 func (i *inspection) close() error {
-	var errs []error
+	errs := []error{i.before.Close(), i.seen.Close(), i.tree.Close(), i.usage.Close()}
 	for _, l := range i.all() {
 		errs = append(errs, (*l).close())
 	}
@@ -245,6 +267,12 @@ const maxKinds = 256
 // item takes one line into account.
 func (i *inspection) item(it *item) error {
 	i.count(it)
+	if it.line.TooLong {
+		if len(i.tooLong) < 10 {
+			i.tooLong = append(i.tooLong, it.number)
+		}
+		return i.withheld.number(it.number)
+	}
 	if it.err != nil {
 		if len(i.badLines) < 10 {
 			i.badLines = append(i.badLines, it.number)
@@ -256,20 +284,17 @@ func (i *inspection) item(it *item) error {
 		i.agentID = it.clean.AgentID
 	}
 	i.note(it)
-	if _, known := i.before[r.UUID]; known && i.old {
+	if _, known := i.before.Get(r.UUID); known && i.old {
 		i.repeats++
 		return nil
 	}
 	switch i.seen.Add(r) {
 	case transcript.Conflicting:
-		if !i.conflicts[r.UUID] {
-			i.conflicts[r.UUID] = true
-			if err := i.disputed.add(it.clean.UUID); err != nil {
-				return err
-			}
+		if err := i.disputed.add(it.clean.UUID); err != nil {
+			return err
 		}
 		fallthrough
-	case transcript.Repeated:
+	case transcript.Repeated, transcript.Disputed:
 		i.repeats++
 		return nil
 	case transcript.New:
@@ -294,7 +319,7 @@ func (i *inspection) count(it *item) {
 			kind = "others"
 		}
 		if c = i.census[kind]; c == nil {
-			c = &kindCount{stub: it.stub != ""}
+			c = &kindCount{stub: it.stub != "" && !it.line.TooLong, withheld: it.line.TooLong}
 			i.census[kind] = c
 		}
 	}
@@ -351,13 +376,16 @@ func (i *inspection) record(it *item) error {
 		}
 	}
 	if i.delta && r.UUID != "" {
-		i.now[r.UUID] = true
-		if _, known := i.before[r.UUID]; !known && role != "" {
+		if _, known := i.before.Get(r.UUID); known {
+			i.before.Set(r.UUID, readAgain)
+		} else if role != "" {
 			if err := i.adds.add(role + ":" + id); err != nil {
 				return err
 			}
 		}
-		i.cursor.Records = append(i.cursor.Records, role+":"+r.UUID)
+		if err := i.cursor.note(role, r.UUID); err != nil {
+			return err
+		}
 	}
 	return i.sort(it, role)
 }
@@ -441,21 +469,22 @@ func (i *inspection) finish(redactor *redact.Redactor) error {
 	i.title, i.tag, i.pullRequest, i.branch = text(state.Title), text(state.Tag), text(state.PullRequest), text(state.Branch)
 	i.forkedFrom, i.continuedIn, i.owner = text(state.ForkedFrom), text(state.ContinuedIn), text(i.session)
 	if i.kind == transcript.MainStream {
-		for _, id := range i.tree.Abandoned() {
-			if err := i.abandoned.add(id); err != nil {
+		for id := range i.tree.Abandoned() {
+			if err := i.abandoned.add(text(id)); err != nil {
 				return err
 			}
 		}
 	}
-	if i.old {
-		return nil
-	}
-	for _, record := range i.earlier {
-		if role, id, _ := strings.Cut(record, ":"); role != "" && !i.now[id] {
-			if err := i.drops.add(record); err != nil {
-				return err
+	if i.earlier != nil && !i.old {
+		err := i.earlier(func(role, id string) error {
+			if marks, _ := i.before.Get(id); role == "" || marks&readAgain != 0 {
+				return nil
 			}
+			return i.drops.add(role + ":" + text(id))
+		})
+		if err != nil {
+			return err
 		}
 	}
-	return nil
+	return errors.Join(i.before.Err(), i.seen.Err(), i.tree.Err(), i.usage.Err(), i.known.Err())
 }

@@ -7,24 +7,83 @@ import (
 	"io"
 	"os"
 	"strconv"
+
+	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
-// list is a JSON array or object that is written piece by piece. It keeps its
-// beginning in memory and the rest in a temporary file, which no other user of
-// the machine can read: a transcript may be larger than memory. The zero list
+// spill is text that is written piece by piece. It keeps its beginning in memory
+// and the rest in a temporary file: a transcript may be larger than memory.
+type spill struct {
+	buf  bytes.Buffer
+	file transcript.Scratch
+	size int64 // of the file
+}
+
+// spillSize is how much of a text stays in memory.
+const spillSize = 256 << 10
+
+// scratch makes a temporary file that no other user of the machine can read.
+func scratch() (transcript.Scratch, error) {
+	file, err := os.CreateTemp("", "undersong-transcript-*")
+	return scratchFile{file}, err
+}
+
+type scratchFile struct{ *os.File }
+
+// Close drops the file.
+func (f scratchFile) Close() error { return errors.Join(f.File.Close(), os.Remove(f.Name())) }
+
+// flush moves what is in memory to the file, if it is much.
+func (s *spill) flush() error {
+	if s.buf.Len() < spillSize {
+		return nil
+	}
+	if s.file == nil {
+		var err error
+		if s.file, err = scratch(); err != nil {
+			return err
+		}
+	}
+	n, err := s.file.WriteAt(s.buf.Bytes(), s.size)
+	s.size += int64(n)
+	if s.buf.Reset(); s.buf.Cap() > 4*spillSize {
+		s.buf = bytes.Buffer{} // a long piece has grown it
+	}
+	return err
+}
+
+// reader reads the whole text.
+func (s *spill) reader() io.Reader {
+	rest := bytes.NewReader(s.buf.Bytes())
+	if s.file == nil {
+		return rest
+	}
+	return io.MultiReader(io.NewSectionReader(s.file, 0, s.size), rest)
+}
+
+// len is the size of the text.
+func (s *spill) len() int64 { return s.size + int64(s.buf.Len()) }
+
+// close drops the text.
+func (s *spill) close() error {
+	if s.file == nil {
+		return nil
+	}
+	file := s.file
+	s.file = nil
+	return file.Close()
+}
+
+// list is a JSON array or object that is written piece by piece. The zero list
 // counts only.
 type list struct {
 	// open and end are the brackets; keep says that the pieces are wanted.
 	open, end byte
 	keep      bool
 
-	n    int64
-	buf  bytes.Buffer
-	file *os.File
+	n int64
+	spill
 }
-
-// listSize is how much of a list stays in memory.
-const listSize = 1 << 20
 
 func (l *list) add(value string) error { return l.piece(value) }
 
@@ -49,7 +108,7 @@ func (l *list) piece(parts ...string) error {
 		}
 		l.buf.Write(text)
 	}
-	return l.spill()
+	return l.flush()
 }
 
 // number adds a number.
@@ -62,22 +121,7 @@ func (l *list) number(n int64) error {
 		l.buf.WriteByte(',')
 	}
 	l.buf.WriteString(strconv.FormatInt(n, 10))
-	return l.spill()
-}
-
-// spill moves what is in memory to the file, if it is much.
-func (l *list) spill() error {
-	if l.buf.Len() < listSize {
-		return nil
-	}
-	if l.file == nil {
-		var err error
-		if l.file, err = os.CreateTemp("", "undersong-transcript-*"); err != nil {
-			return err
-		}
-	}
-	_, err := l.buf.WriteTo(l.file)
-	return err
+	return l.flush()
 }
 
 // writeTo writes the whole list.
@@ -85,25 +129,9 @@ func (l *list) writeTo(w io.Writer) error {
 	if _, err := w.Write([]byte{l.open}); err != nil {
 		return err
 	}
-	if l.file != nil {
-		if _, err := l.file.Seek(0, io.SeekStart); err != nil {
-			return err
-		}
-		if _, err := io.Copy(w, l.file); err != nil {
-			return err
-		}
-	}
-	if _, err := l.buf.WriteTo(w); err != nil {
+	if _, err := io.Copy(w, l.reader()); err != nil {
 		return err
 	}
 	_, err := w.Write([]byte{l.end})
 	return err
-}
-
-// close drops the list.
-func (l *list) close() error {
-	if l.file == nil {
-		return nil
-	}
-	return errors.Join(l.file.Close(), os.Remove(l.file.Name()))
 }

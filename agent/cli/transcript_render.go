@@ -3,7 +3,6 @@ package cli
 import (
 	"bufio"
 	"errors"
-	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -30,7 +29,7 @@ With --state FILE it reads on from where the last call with the same FILE ended.
 	return cmd
 }
 
-func (s *System) renderTranscript(path, statePath string) error {
+func (s *System) renderTranscript(path, statePath string) (err error) {
 	redactor, err := redact.New()
 	if err != nil {
 		return err
@@ -39,6 +38,7 @@ func (s *System) renderTranscript(path, statePath string) error {
 	if err != nil {
 		return err
 	}
+	defer func() { err = errors.Join(err, state.close()) }()
 	o, err := identify(path, path)
 	if err != nil {
 		return err
@@ -47,35 +47,41 @@ func (s *System) renderTranscript(path, statePath string) error {
 	if err != nil {
 		return err
 	}
-	before := map[string]string{}
+	before, seen := transcript.NewMarks(scratch), transcript.NewKnown(scratch)
+	defer func() { err = errors.Join(err, before.Close(), seen.Close()) }()
 	if known := state.find(o); known != nil && !leftover {
 		// What was told is not told again, in whatever file it comes.
-		before = known.roles()
-		p.cursor.Records = slices.Clone(known.Records)
+		p.cursor.kept = known.kept
+		err := state.each(known, func(_, id string) error {
+			before.Set(id, 0)
+			return nil
+		})
+		if err != nil {
+			return err
+		}
 	}
-	var (
-		seen transcript.Known
-		out  = bufio.NewWriter(s.Out)
-	)
+	out := bufio.NewWriter(s.Out)
 	err = p.read(redactor, func(it *item) error {
 		if it.err != nil {
 			return nil //nolint:nilerr // it says nothing
 		}
 		p.cursor.State.Fold(it.record, p.session)
-		if _, told := before[it.record.UUID]; told || seen.Add(it.record) != transcript.New {
+		if _, told := before.Get(it.record.UUID); told || seen.Add(it.record) != transcript.New {
 			p.tools.Fold(it.clean)
 			return nil
 		}
 		entries := it.clean.Memory(p.kind, p.session, transcript.Policy{}, &p.tools)
 		if state != nil && it.record.UUID != "" {
-			p.cursor.Records = append(p.cursor.Records, role(it.clean.Entries(p.kind, p.session))+":"+it.record.UUID)
+			if err := p.cursor.note(role(it.clean.Entries(p.kind, p.session)), it.record.UUID); err != nil {
+				return err
+			}
 		}
 		var text strings.Builder
 		transcript.Render(&text, entries)
 		_, err := out.WriteString(text.String())
 		return err
 	})
-	if err := errors.Join(err, out.Flush()); err != nil {
+	if err := errors.Join(err, before.Err(), seen.Err(), out.Flush()); err != nil {
 		return err
 	}
 	if leftover {

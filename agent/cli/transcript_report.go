@@ -70,6 +70,7 @@ func (i *inspection) writeJSON(w io.Writer) error {
 	o.value("tail_bytes", i.size-offset)
 	o.value("complete_lines", i.cursor.Lines)
 	o.list("bad_lines", i.bad)
+	o.list("withheld_lines", i.withheld)
 
 	o.list("conversation", i.conversation)
 	o.list("texts", i.texts)
@@ -166,7 +167,7 @@ func (t *table) add(i *inspection) {
 				name = "others"
 			}
 			if sum = t.census[name]; sum == nil {
-				sum = &kindCount{stub: c.stub}
+				sum = &kindCount{stub: c.stub, withheld: c.withheld}
 				t.census[name] = sum
 			}
 		}
@@ -227,11 +228,10 @@ func (t *table) note(i *inspection) {
 		say("is not the transcript of this session that was read before, which is still there: read by itself")
 	}
 	if len(i.badLines) > 0 {
-		numbers := strings.Trim(fmt.Sprint(i.badLines), "[]")
-		if i.bad.n > int64(len(i.badLines)) {
-			numbers += " …"
-		}
-		say("bad lines: %s", numbers)
+		say("bad lines: %s", first(i.badLines, i.bad.n))
+	}
+	if len(i.tooLong) > 0 {
+		say("lines of more than 32 MiB, which cannot be scanned and are withheld: %s", first(i.tooLong, i.withheld.n))
 	}
 	if i.showsInherited() {
 		say("%s inherited from another session, %d new", many(i.inherited.n, "record"), i.fresh.n)
@@ -245,6 +245,15 @@ func (t *table) note(i *inspection) {
 	if i.continuedIn != "" {
 		say("goes on in session %s", safe(brief(i.continuedIn, 64)))
 	}
+}
+
+// first lists the first numbers of so many.
+func first(numbers []int64, of int64) string {
+	text := strings.Trim(fmt.Sprint(numbers), "[]")
+	if of > int64(len(numbers)) {
+		text += " …"
+	}
+	return text
 }
 
 // String is the table.
@@ -262,11 +271,7 @@ func (t *table) String() string {
 		rows := [][]string{{"RECORDS", "COUNT", "BYTES", "LEAVES AS"}}
 		for _, name := range slices.Sorted(maps.Keys(t.census)) {
 			c := t.census[name]
-			leaves := "itself"
-			if c.stub {
-				leaves = "stub"
-			}
-			rows = append(rows, []string{safe(name), fmt.Sprintf("%d", c.records), fmt.Sprintf("%d", c.bytes), leaves})
+			rows = append(rows, []string{safe(name), fmt.Sprintf("%d", c.records), fmt.Sprintf("%d", c.bytes), c.leaves()})
 		}
 		columns(&b, rows)
 	}

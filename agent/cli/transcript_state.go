@@ -1,13 +1,14 @@
 package cli
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
-	"slices"
 	"strings"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
@@ -31,22 +32,43 @@ type cursor struct {
 	// State is what the records say of the session so far.
 	State transcript.State `json:"state"`
 
-	// Records are those that the file held: role:uuid where they have words,
-	// :uuid where they have none.
-	Records []string `json:"records,omitempty"`
+	// Records is the size of the list of the records that the file held, which
+	// stands behind the header: in each line role:uuid, as a JSON string, where
+	// they have words, and :uuid where they have none.
+	Records int64 `json:"records"`
+
+	kept section // the list, in the file of --state as it was read
+	more *spill  // what came since
 }
 
-// stateFile is the file of --state.
+// section is a part of a file.
+type section struct{ from, size int64 }
+
+// note adds a record to the list.
+func (c *cursor) note(role, id string) error {
+	text, err := json.Marshal(role + ":" + id)
+	if err != nil {
+		return err
+	}
+	c.more.buf.Write(append(text, '\n'))
+	return c.more.flush()
+}
+
+// stateFile is the file of --state: a header in one line, and behind it the
+// lists of the streams' records.
 type stateFile struct {
-	path string
+	path   string
+	file   *os.File // as it was read; nil if there was none
+	spills []*spill // of all cursors
 
 	Version int      `json:"version"`
 	Streams []cursor `json:"streams"`
 }
 
 const (
-	stateVersion = 1
-	maxStateFile = 1 << 30
+	stateVersion = 2
+	// maxStateHeader bounds the header: some hundred bytes for each stream.
+	maxStateHeader = 64 << 20
 )
 
 // loadState reads the file of --state; one that is not there is empty. Without a
@@ -56,32 +78,111 @@ func loadState(path string) (*stateFile, error) {
 		return nil, nil //nolint:nilnil // no state was asked for
 	}
 	s := &stateFile{path: path, Version: stateVersion}
-	data, err := durable.ReadFile(path, maxStateFile)
+	file, info, err := openTranscript(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		return s, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read --state: %w", err)
 	}
-	if err := json.Unmarshal(data, s); err != nil || s.Version != stateVersion {
-		return nil, fmt.Errorf("read --state: %w", errors.New(path+" is not a file that this version of undersong transcript has written"))
+	s.file = file
+	head, err := bufio.NewReader(io.LimitReader(file, maxStateHeader)).ReadBytes('\n')
+	if err != nil && !errors.Is(err, io.EOF) {
+		return nil, errors.Join(fmt.Errorf("read --state: %w", err), file.Close())
+	}
+	at := int64(len(head))
+	err = json.Unmarshal(head, s)
+	for i := range s.Streams {
+		c := &s.Streams[i]
+		c.kept = section{at, max(0, c.Records)}
+		at += c.kept.size
+	}
+	if err != nil || s.Version != stateVersion || at != info.Size() {
+		err := errors.New(path + " is not a file that this version of undersong transcript has written")
+		return nil, errors.Join(fmt.Errorf("read --state: %w", err), file.Close())
 	}
 	return s, nil
 }
 
-// save writes the file.
+// save writes the file. Nothing of it can be read afterwards.
 func (s *stateFile) save() error {
 	if s == nil {
 		return nil
 	}
-	data, err := json.Marshal(s)
+	err := durable.WriteFileFrom(s.path, func(to io.Writer) error {
+		w := bufio.NewWriter(to)
+		for i := range s.Streams {
+			c := &s.Streams[i]
+			if c.Records = c.kept.size; c.more != nil {
+				c.Records += c.more.len()
+			}
+		}
+		head, err := json.Marshal(s)
+		if err != nil {
+			return err
+		}
+		_, _ = w.Write(append(head, '\n')) // Flush says it
+		for i := range s.Streams {
+			if _, err := io.Copy(w, s.records(&s.Streams[i])); err != nil {
+				return err
+			}
+		}
+		return errors.Join(w.Flush(), s.close()) // an open file cannot be replaced everywhere
+	})
 	if err != nil {
 		return fmt.Errorf("write --state: %w", err)
 	}
-	if err := durable.WriteFile(s.path, append(data, '\n')); err != nil {
-		return fmt.Errorf("write --state: %w", err)
-	}
 	return nil
+}
+
+// close drops what the state holds open. It may be called more than once.
+func (s *stateFile) close() error {
+	if s == nil {
+		return nil
+	}
+	var errs []error
+	for _, spill := range s.spills {
+		errs = append(errs, spill.close())
+	}
+	if s.file != nil {
+		errs = append(errs, s.file.Close())
+		s.file = nil
+	}
+	return errors.Join(errs...)
+}
+
+// records reads the list of a cursor.
+func (s *stateFile) records(c *cursor) io.Reader {
+	var parts []io.Reader
+	if c.kept.size > 0 {
+		parts = append(parts, io.NewSectionReader(s.file, c.kept.from, c.kept.size))
+	}
+	if c.more != nil {
+		parts = append(parts, c.more.reader())
+	}
+	return io.MultiReader(parts...)
+}
+
+// each calls f for each record of a cursor.
+func (s *stateFile) each(c *cursor, f func(role, id string) error) error {
+	lines := bufio.NewReader(s.records(c))
+	for {
+		line, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) && len(line) == 0 {
+			return nil
+		}
+		var text string
+		if err == nil {
+			err = json.Unmarshal(line, &text)
+		}
+		if err != nil {
+			return fmt.Errorf("read --state: %w", err)
+		}
+		role, id, _ := strings.Cut(text, ":")
+		if err := f(role, id); err != nil {
+			return err
+		}
+	}
 }
 
 // pass returns the reading that a file needs: on from the cursor if the file
@@ -98,6 +199,10 @@ func (s *stateFile) pass(o origin) (p *pass, leftover bool, err error) {
 		return nil, false, err
 	}
 	p = &pass{origin: o, cursor: cursor{Session: o.session, Stream: o.stream, Path: path}}
+	if s != nil {
+		p.cursor.more = new(spill)
+		s.spills = append(s.spills, p.cursor.more)
+	}
 	known := s.find(o)
 	if known == nil {
 		return p, false, nil
@@ -107,9 +212,12 @@ func (s *stateFile) pass(o origin) (p *pass, leftover bool, err error) {
 		return nil, false, err
 	}
 	if fits {
+		more := p.cursor.more
 		p.cursor, p.old = *known, known.Signature.Offset > 0
 		p.cursor.Path = path
-		p.cursor.Records = slices.Clone(known.Records)
+		if p.cursor.more == nil { // else it was read in this call, in another place
+			p.cursor.more = more
+		}
 		return p, false, nil
 	}
 	if known.Path != path {
@@ -153,14 +261,4 @@ func (c *cursor) fits(path string) (bool, error) {
 	}
 	defer func() { _ = file.Close() }() // nothing was written
 	return c.Signature.Matches(file)
-}
-
-// roles maps the records of a cursor to who said their words, "" for none.
-func (c *cursor) roles() map[string]string {
-	roles := make(map[string]string, len(c.Records))
-	for _, record := range c.Records {
-		role, id, _ := strings.Cut(record, ":")
-		roles[id] = role
-	}
-	return roles
 }

@@ -131,6 +131,56 @@ func TestInspectForPeople(t *testing.T) {
 	}
 }
 
+// TestInspectSaysWhatIsWithheld: a line that is too long for a scan is counted,
+// named, and no bad line; what stands around it is read.
+func TestInspectSaysWhatIsWithheld(t *testing.T) {
+	m := newMachine(t)
+	file := filepath.Join(m.dir, "talk.jsonl")
+	before := `{"type":"user","uuid":"a","message":{"content":"before"}}` + "\n"
+	after := strings.NewReplacer(`"a"`, `"b"`, "before", "after").Replace(before)
+	put(t, file, before+`{"type":"user","uuid":"long","message":{"content":"`+strings.Repeat("x", 32<<20)+"\"}}\n"+after)
+	got := m.inspectJSON(t, file)
+	want := map[string]any{
+		"withheld_lines": []any{2.0}, "bad_lines": []any{}, "complete_lines": 3.0, "stubs": map[string]any{}, "texts": map[string]any{"a": "before", "b": "after"},
+		"records": map[string]any{"user": 2.0, "too-long": 1.0},
+	}
+	for key, value := range want {
+		if diff := cmp.Diff(value, got[key]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+	_, table, _ := m.run("transcript", "inspect", file)
+	for _, text := range []string{"withheld\n", "lines of more than 32 MiB, which cannot be scanned and are withheld: 2\n"} {
+		if !strings.Contains(table, text) {
+			t.Errorf("the table does not say %q:\n%s", text, table)
+		}
+	}
+}
+
+// TestStateInAFolder: a stream that lies in two files of a folder is read on in
+// the second, and the list of its records holds both parts.
+func TestStateInAFolder(t *testing.T) {
+	m := newMachine(t)
+	dir, state := filepath.Join(m.dir, "talks"), filepath.Join(m.dir, "cursor.json")
+	line := func(id string) string {
+		return `{"type":"user","uuid":"` + id + `","sessionId":"5e550001-0000-4000-8000-00000000000a","message":{"content":"` + id + `"}}` + "\n"
+	}
+	put(t, filepath.Join(dir, "1", "x.jsonl"), line("a")+line("b"))
+	put(t, filepath.Join(dir, "2", "x.jsonl"), line("a")+line("b")+line("c"))
+	for range 2 {
+		if code, _, errs := m.run("transcript", "inspect", "--state", state, dir); code != 0 {
+			t.Fatal(errs)
+		}
+	}
+	put(t, filepath.Join(dir, "2", "x.jsonl"), line("c")+line("d"))
+	got := m.inspectJSON(t, "--state", state, filepath.Join(dir, "2", "x.jsonl"))
+	for key, want := range map[string][]any{"adds": {"user:d"}, "supersedes": {"user:a", "user:b"}} {
+		if diff := cmp.Diff(want, got[key]); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", key, diff)
+		}
+	}
+}
+
 // delta is what the second of two calls says.
 type delta struct {
 	Conversation, Adds, Supersedes []string
@@ -364,7 +414,7 @@ func TestListsAreWholeWhereverTheyLie(t *testing.T) {
 		if err := l.entry(id, text); err != nil {
 			t.Fatal(err)
 		}
-		if l.buf.Cap() > 4*listSize {
+		if l.buf.Cap() > 4*spillSize {
 			t.Fatalf("%d bytes are in memory", l.buf.Cap())
 		}
 	}

@@ -149,7 +149,7 @@ func read(t *testing.T, raw []byte, kind transcript.StreamKind, session string, 
 		case transcript.Conflicting:
 			got.conflicts = append(got.conflicts, rec.UUID)
 			fallthrough
-		case transcript.Repeated:
+		case transcript.Repeated, transcript.Disputed:
 			got.repeats++
 			continue
 		case transcript.New:
@@ -282,7 +282,7 @@ func (e expectation) compareHints(t *testing.T, got reading, size int64) {
 		want.Results = without(want.Results, d.emptyResults)
 		want.Thinking = without(want.Thinking, d.emptyThinking)
 	}
-	have := values{size, got.tree.Abandoned(), got.conflicts, got.unknown, got.calls, got.results, got.thinking, got.state.ContinuedIn}
+	have := values{size, slices.Collect(got.tree.Abandoned()), got.conflicts, got.unknown, got.calls, got.results, got.thinking, got.state.ContinuedIn}
 	if diff := cmp.Diff(want, have, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("-want, +got:\n%s", diff)
 	}
@@ -502,6 +502,7 @@ func TestGeneratedLarge(t *testing.T) {
 		Title        string `json:"title"`
 		Messages     int    `json:"assistant_messages"`
 		OutputTokens int64  `json:"output_tokens_once_per_message"`
+		Abandoned    int    `json:"abandoned"` // those with words
 	}
 	unmarshal(t, manifest, &want)
 	raw, err := os.ReadFile(file)
@@ -513,6 +514,15 @@ func TestGeneratedLarge(t *testing.T) {
 	got := want
 	got.Lines, got.Bad, got.Consumed, got.Repeats, got.Title = r.lines, len(r.bad), r.consumed, r.repeats, r.state.Title
 	got.Conversation, got.Messages, got.OutputTokens = hex.EncodeToString(conversation[:]), r.usage.Messages(), r.usage.OutputTokens()
+	got.Abandoned = 0
+	for id := range r.tree.Abandoned() {
+		if r.speakers[id] != "" {
+			got.Abandoned++
+		}
+	}
+	if want.Abandoned == 0 {
+		t.Error("nobody went back: nothing was compared")
+	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("-manifest, +got:\n%s", diff)
 	}

@@ -2,6 +2,7 @@ package transcript_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -65,7 +66,7 @@ func TestAbandoned(t *testing.T) {
 			for _, r := range chain(t, tc.links) {
 				tree.Fold(r, session)
 			}
-			if diff := cmp.Diff(tc.want, tree.Abandoned()); diff != "" {
+			if diff := cmp.Diff(tc.want, slices.Collect(tree.Abandoned())); diff != "" {
 				t.Errorf("%s\n-want, +got:\n%s", tc.reason, diff)
 			}
 		})
@@ -82,6 +83,7 @@ func TestKnown(t *testing.T) {
 		{`{"uuid":"a","message":{"content":"x"},"parentUuid":"p"}`, transcript.Repeated},
 		{`{"uuid":"a","message":{"content":"y"}}`, transcript.Conflicting},
 		{`{"uuid":"a","message":{"content":"x"}}`, transcript.Repeated},
+		{`{"uuid":"a","message":{"content":"z"}}`, transcript.Disputed},
 		{`{"type":"mode"}`, transcript.New},
 		{`{"type":"mode"}`, transcript.New},
 		{`{"uuid":"b"}`, transcript.New},

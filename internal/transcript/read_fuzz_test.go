@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -70,7 +71,7 @@ func (r *reader) read(t *testing.T, l *transcript.Lines, kind transcript.StreamK
 }
 
 func (r *reader) end() talk {
-	r.talk.Tokens, r.talk.Left = r.usage.OutputTokens(), r.tree.Abandoned()
+	r.talk.Tokens, r.talk.Left = r.usage.OutputTokens(), slices.Collect(r.tree.Abandoned())
 	return r.talk
 }
 

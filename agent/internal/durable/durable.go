@@ -49,6 +49,11 @@ type FS struct {
 // WriteFile replaces the file by data, mode 0600. The directory must exist.
 func WriteFile(name string, data []byte) error { return FS{}.WriteFile(name, data) }
 
+// WriteFileFrom is WriteFile for what does not fit in memory: write writes it.
+func WriteFileFrom(name string, write func(io.Writer) error) error {
+	return FS{}.WriteFileFrom(name, write)
+}
+
 // WriteFileIn is WriteFile for a slash-separated name below root. A symbolic
 // link in the name that leads out of root is an error; one in the place of the
 // file itself is replaced, not followed.
@@ -69,22 +74,39 @@ func MkdirAll(dir string) error { return FS{}.MkdirAll(dir) }
 
 // WriteFile is the method behind the function of this name.
 func (f FS) WriteFile(name string, data []byte) error {
+	return f.WriteFileFrom(name, all(data))
+}
+
+// all writes data.
+func all(data []byte) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := w.Write(data)
+		return err
+	}
+}
+
+// WriteFileFrom is the method behind the function of this name.
+func (f FS) WriteFileFrom(name string, write func(io.Writer) error) error {
 	root, err := os.OpenRoot(filepath.Dir(name))
 	if err != nil {
 		return fmt.Errorf("open directory: %w", err)
 	}
 	defer func() { _ = root.Close() }() // nothing was written through it
-	return f.WriteFileIn(root, filepath.Base(name), data)
+	return f.writeIn(root, filepath.Base(name), write)
 }
 
 // WriteFileIn is the method behind the function of this name.
 func (f FS) WriteFileIn(root *os.Root, name string, data []byte) error {
+	return f.writeIn(root, name, all(data))
+}
+
+func (f FS) writeIn(root *os.Root, name string, write func(io.Writer) error) error {
 	dir := path.Dir(name)
 	temp, file, err := f.createTemp(root, dir)
 	if err != nil {
 		return err
 	}
-	if err := f.fill(file, temp, data); err != nil {
+	if err := f.fill(file, temp, write); err != nil {
 		// After a real failure, a full disk above all, the temporary file must
 		// not take the space that the next attempt needs.
 		return errors.Join(err, f.drop(root, temp))
@@ -116,11 +138,8 @@ func (f FS) createTemp(root *os.Root, dir string) (string, *os.File, error) {
 }
 
 // fill writes, syncs and closes the temporary file.
-func (f FS) fill(file *os.File, name string, data []byte) error {
-	err := f.do(OpWrite, name, func() error {
-		_, err := file.Write(data)
-		return err
-	})
+func (f FS) fill(file *os.File, name string, write func(io.Writer) error) error {
+	err := f.do(OpWrite, name, func() error { return write(file) })
 	if err == nil {
 		err = f.do(OpSync, name, file.Sync)
 		if errors.Is(err, syscall.ENOTSUP) {
