@@ -13,6 +13,7 @@ import (
 
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/redact/jsonline"
+	"github.com/undersong-dev/undersong/internal/redact/stream"
 	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
@@ -265,23 +266,23 @@ func (i *inspection) close() error {
 const maxKinds = 256
 
 // item takes one line into account.
-func (i *inspection) item(it *item) error {
+func (i *inspection) item(it *stream.Item) error {
 	i.count(it)
-	if it.line.TooLong {
+	if it.Line.TooLong {
 		if len(i.tooLong) < 10 {
-			i.tooLong = append(i.tooLong, it.number)
+			i.tooLong = append(i.tooLong, it.Number)
 		}
-		return i.withheld.number(it.number)
+		return i.withheld.number(it.Number)
 	}
-	if it.err != nil {
+	if it.Err != nil {
 		if len(i.badLines) < 10 {
-			i.badLines = append(i.badLines, it.number)
+			i.badLines = append(i.badLines, it.Number)
 		}
-		return i.bad.number(it.number)
+		return i.bad.number(it.Number)
 	}
-	r := it.record
+	r := it.Record
 	if r.AgentID != "" && i.agentID == "" {
-		i.agentID = it.clean.AgentID
+		i.agentID = it.Clean.AgentID
 	}
 	i.note(it)
 	if _, known := i.before.Get(r.UUID); known && i.old {
@@ -290,7 +291,7 @@ func (i *inspection) item(it *item) error {
 	}
 	switch i.seen.Add(r) {
 	case transcript.Conflicting:
-		if err := i.disputed.add(it.clean.UUID); err != nil {
+		if err := i.disputed.add(it.Clean.UUID); err != nil {
 			return err
 		}
 		fallthrough
@@ -306,11 +307,11 @@ func (i *inspection) item(it *item) error {
 }
 
 // count counts the line by its type and by what it would leave as.
-func (i *inspection) count(it *item) {
-	kind := it.stub
+func (i *inspection) count(it *stream.Item) {
+	kind := it.Stub
 	if kind == "" {
-		if kind = it.clean.Type; it.clean.Subtype != "" {
-			kind += "/" + it.clean.Subtype
+		if kind = it.Clean.Type; it.Clean.Subtype != "" {
+			kind += "/" + it.Clean.Subtype
 		}
 	}
 	c := i.census[kind]
@@ -319,28 +320,28 @@ func (i *inspection) count(it *item) {
 			kind = "others"
 		}
 		if c = i.census[kind]; c == nil {
-			c = &kindCount{stub: it.stub != "" && !it.line.TooLong, withheld: it.line.TooLong}
+			c = &kindCount{stub: it.Stub != "" && !it.Line.TooLong, withheld: it.Line.TooLong}
 			i.census[kind] = c
 		}
 	}
 	c.records++
-	c.bytes += it.line.Length
-	for rule, n := range it.findings {
+	c.bytes += it.Line.Length
+	for rule, n := range it.Findings {
 		i.findings[rule] += n
 	}
 }
 
 // note keeps what is odd about a record.
-func (i *inspection) note(it *item) {
-	r := it.record
-	if r.Type != "" && !transcript.KnownType(r.Type) && it.stub != "" && len(i.unknown) < maxKinds {
-		name, _, _ := strings.Cut(it.stub, "/")
+func (i *inspection) note(it *stream.Item) {
+	r := it.Record
+	if r.Type != "" && !transcript.KnownType(r.Type) && it.Stub != "" && len(i.unknown) < maxKinds {
+		name, _, _ := strings.Cut(it.Stub, "/")
 		if !slices.Contains(i.unknown, name) {
 			i.unknown = append(i.unknown, name)
 		}
 	}
 	if i.isForeign(r) && i.foreignID == "" {
-		i.foreignID = it.clean.SessionID
+		i.foreignID = it.Clean.SessionID
 	}
 }
 
@@ -349,9 +350,9 @@ func (i *inspection) isForeign(r transcript.Record) bool {
 }
 
 // record takes a record into account that was not there before.
-func (i *inspection) record(it *item) error {
-	r, id := it.record, it.clean.UUID
-	entries := it.clean.Entries(i.kind, i.session)
+func (i *inspection) record(it *stream.Item) error {
+	r, id := it.Record, it.Clean.UUID
+	entries := it.Clean.Entries(i.kind, i.session)
 	role := ""
 	for _, e := range entries {
 		role = string(e.Speaker)
@@ -391,8 +392,8 @@ func (i *inspection) record(it *item) error {
 }
 
 // sort adds a record to the lists of its kinds.
-func (i *inspection) sort(it *item, role string) error {
-	r, id := it.record, it.clean.UUID
+func (i *inspection) sort(it *stream.Item, role string) error {
+	r, id := it.Record, it.Clean.UUID
 	switch {
 	case i.isForeign(r):
 		if r.UUID == "" {
@@ -404,7 +405,7 @@ func (i *inspection) sort(it *item, role string) error {
 	case r.CompactSummary:
 		return i.summaries.add(id)
 	}
-	call, result, thought := acts(it.line.Raw)
+	call, result, thought := acts(it.Line.Raw)
 	var err error
 	if call {
 		err = i.calls.add(id)

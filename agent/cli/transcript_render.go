@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/redact/stream"
 	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
@@ -61,18 +62,18 @@ func (s *System) renderTranscript(path, statePath string) (err error) {
 		}
 	}
 	out := bufio.NewWriter(s.Out)
-	err = p.read(redactor, func(it *item) error {
-		if it.err != nil {
+	err = p.read(redactor, func(it *stream.Item) error {
+		if it.Err != nil {
 			return nil //nolint:nilerr // it says nothing
 		}
-		p.cursor.State.Fold(it.record, p.session)
-		if _, told := before.Get(it.record.UUID); told || seen.Add(it.record) != transcript.New {
-			p.tools.Fold(it.clean)
+		p.cursor.State.Fold(it.Record, p.session)
+		if _, told := before.Get(it.Record.UUID); told || seen.Add(it.Record) != transcript.New {
+			p.tools.Fold(it.Clean)
 			return nil
 		}
-		entries := it.clean.Memory(p.kind, p.session, transcript.Policy{}, &p.tools)
-		if state != nil && it.record.UUID != "" {
-			if err := p.cursor.note(role(it.clean.Entries(p.kind, p.session)), it.record.UUID); err != nil {
+		entries := it.Clean.Memory(p.kind, p.session, transcript.Policy{}, &p.tools)
+		if state != nil && it.Record.UUID != "" {
+			if err := p.cursor.note(role(it.Clean.Entries(p.kind, p.session)), it.Record.UUID); err != nil {
 				return err
 			}
 		}
