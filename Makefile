@@ -18,6 +18,7 @@ TAGS := envtest
 TEST_TIMEOUT ?= 30m
 FUZZ_TIME ?= 30s
 E2E_ROUNDS ?= 3
+BENCH_BYTES ?= 1G
 
 # The race detector needs a C compiler, which not every machine has.
 RACE := $(if $(and $(filter 1,$(shell go env CGO_ENABLED)),$(shell command -v $$(go env CC))),-race)
@@ -63,8 +64,16 @@ e2e-claude: thread-tools ## Let the real Claude Code work with all of it (ACCEPT
 	@hack/tools/claude-code/install || echo "e2e-claude: the tests with the real Claude Code are SKIPPED: see above" >&2
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 -v ./test/claude/live
 
+# A few minutes; BENCH_BYTES=64M is one. The comparison with gitleaks is a
+# module of its own: where it cannot be fetched, its row says "not compared".
 .PHONY: bench
-bench: ## Run the Go benchmarks. The hook's runner is described in test/bench.
+bench: ## Measure the promises about transcripts, in one table (BENCH_BYTES=1G).
+	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/undersong
+	go build -o bin/bars ./test/bench/bars
+	bin/bars -bytes $(BENCH_BYTES) -undersong bin/undersong -gitleaks 'go -C internal/redact/compare run . -time'
+
+.PHONY: bench-go
+bench-go: ## Run the Go benchmarks. The hook's runner is described in test/bench.
 	go test -run '^$$' -bench . -benchmem ./...
 	go -C internal/redact/compare test -run '^$$' -bench . ./...
 

@@ -1,11 +1,12 @@
-// Command compare writes the rules of gitleaks as the redactor embeds them; its
-// benchmark measures the redactor against gitleaks.
+// Command compare writes the rules of gitleaks as the redactor embeds them, and
+// measures the redactor against gitleaks.
 //
 // It is a module of its own: what gitleaks links, archive readers, a
 // configuration framework and terminal styles among it, belongs neither into
 // our binaries nor into our go.mod.
 //
 //	go run . > ../gitleaks/rules.json
+//	go run . -time transcript.jsonl
 package main
 
 import (
@@ -42,6 +43,12 @@ var left = map[string]string{
 }
 
 func main() {
+	if len(os.Args) == 3 && os.Args[1] == "-time" {
+		if err := measure(os.Args[2], os.Stdout); err != nil {
+			log.Fatal(err)
+		}
+		return
+	}
 	detector, err := detect.NewDetectorDefaultConfig()
 	if err != nil {
 		log.Fatal(err)
