@@ -145,6 +145,7 @@ status.whispers[].at                             required format=date-time
 status.whispers[].bytes                          required minimum=0 maximum=2000 format=int32
 status.whispers[].id                             required minLength=1 maxLength=64
 status.whispers[].sealed                         required minLength=1 maxLength=8192
+status.whispers[].text                           maxLength=2000
 ` + conditionBounds,
 	"Workstation": `
 spec                                             required
@@ -207,6 +208,7 @@ spec.store.prefix                                maxLength=128 pattern=^[A-Za-z0
 spec.store.publicEndpoint                        maxLength=253 pattern=^https?://[A-Za-z0-9.\[\]:-]+$
 spec.store.region                                maxLength=64
 spec.suspend                                     enum=None|Delivery|Recall|All
+spec.whispers                                    enum=Owner|Team
 status.agents                                    maxItems=256 unique=project
 status.agents[].agentID                          required minLength=1 maxLength=128
 status.agents[].project                          required maxLength=253
@@ -221,15 +223,28 @@ status.usage.tokens                              required minimum=0
 ` + conditionBounds,
 	"MemoryBlock": `
 spec                                             required
+spec.description                                 minLength=1 maxLength=200
 spec.label                                       required pattern=^[a-z0-9][a-z0-9_-]{0,62}$
 spec.memoryRef                                   required
 spec.memoryRef.name                              required minLength=1 maxLength=63
-spec.mode                                        required enum=Learned
+spec.mode                                        required enum=Learned|Pinned
 spec.project                                     required maxLength=253 pattern=^[a-z0-9._~/-]*$
+spec.restore                                     minLength=1 maxLength=128
+spec.value                                       minLength=1 maxLength=16384
 status.bytes                                     minimum=0
 status.digest                                    pattern=^[0-9a-f]{64}$
+status.extent                                    enum=Whole|Truncated
+status.history                                   maxItems=10
+status.history[].at                              required format=date-time
+status.history[].bytes                           required minimum=0
+status.history[].change                          maxLength=2048
+status.history[].digest                          required pattern=^[0-9a-f]{64}$
+status.history[].revision                        required minLength=1 maxLength=128
+status.history[].session                         maxLength=63
 status.lastSession                               maxLength=63
 status.observedGeneration                        minimum=0
+status.putBackAt                                 format=date-time
+status.restored                                  maxLength=128
 status.revision                                  maxLength=128
 status.updatedAt                                 format=date-time
 status.value                                     maxLength=16384
@@ -308,9 +323,10 @@ var examples = map[string]map[string]example{
 		},
 	},
 	"MemoryBlock": {
-		"spec.label":    label,
-		"spec.project":  {accepted: append([]string{""}, remote.accepted...), refused: remote.refused},
-		"status.digest": hash,
+		"spec.label":              label,
+		"spec.project":            {accepted: append([]string{""}, remote.accepted...), refused: remote.refused},
+		"status.digest":           hash,
+		"status.history[].digest": hash,
 	},
 }
 
@@ -340,6 +356,15 @@ func alternatives(o *unstructured.Unstructured, path string) {
 	switch path {
 	case "spec.agent.id":
 		set(o, "spec.agent.template", nil)
+	case "spec.restore":
+		set(o, "spec.mode", "Learned")
+		set(o, "spec.value", nil)
+		set(o, "spec.description", nil)
+	case "spec.mode":
+		if mode, _ := get(o, path); mode == "Learned" {
+			set(o, "spec.value", nil)
+			set(o, "spec.description", nil)
+		}
 	case "spec.writers[].segments":
 		set(o, "spec.writers[].slots", nil)
 	case "spec.lines":
@@ -696,7 +721,8 @@ func TestFullObjectsAreFull(t *testing.T) {
 	for _, kind := range kinds() {
 		o := full(kind, "full")
 		walk(schemaOf(t, kind), func(path string, _ map[string]any, _ bool) {
-			if _, ok := get(o, path); !ok && path != "spec.agent.id" { // excluded by template
+			// Excluded by spec.agent.template, and by mode Pinned.
+			if _, ok := get(o, path); !ok && path != "spec.agent.id" && path != "spec.restore" {
 				t.Errorf("%s: %s is not filled", kind, path)
 			}
 		})

@@ -127,7 +127,7 @@ func full(kind, name string) *unstructured.Unstructured {
 					"turns": int64(1), "tokens": int64(1), "source": "Reported",
 					"day": "2026-11-30", "dayTokens": int64(1), "dayImportTokens": int64(1),
 				},
-				"whispers": []any{fields{"id": "w", "at": when, "bytes": int64(1), "sealed": "c2VhbGVk"}},
+				"whispers": []any{fields{"id": "w", "at": when, "bytes": int64(1), "sealed": "c2VhbGVk", "text": "t"}},
 				"answered": []any{fields{"id": "r", "result": "Done", "message": "m"}},
 				"syncState": fields{
 					"conversationID": "c", "agentID": "a", "lastProcessedIndex": int64(1),
@@ -188,11 +188,14 @@ func full(kind, name string) *unstructured.Unstructured {
 		},
 		"MemoryBlock": {
 			"spec": fields{
-				"memoryRef": fields{"name": "m"}, "project": "github.com/example/shop", "label": "brief", "mode": "Learned",
+				"memoryRef": fields{"name": "m"}, "project": "github.com/example/shop", "label": "brief", "mode": "Pinned",
+				"value": "v", "description": "d",
 			},
 			"status": fields{
 				"observedGeneration": int64(1), "conditions": conditions,
 				"value": "v", "digest": chain("a"), "revision": "r", "bytes": int64(1), "updatedAt": when, "lastSession": "s",
+				"extent": "Whole", "restored": "r", "putBackAt": when,
+				"history": []any{fields{"revision": "r", "digest": chain("a"), "at": when, "session": "s", "bytes": int64(1), "change": "+v"}},
 			},
 		},
 	}[kind]

@@ -72,6 +72,16 @@ const (
 	// DeliveryParkedReason: a delivery was given up for now, after many turns
 	// without an answer.
 	DeliveryParkedReason = "DeliveryParked"
+	// PutBackReason, of an event: an agent changed a Pinned block, and its text
+	// was put back.
+	PutBackReason = "PutBack"
+	// RestoredReason, of an event: a Learned block has an earlier text again.
+	RestoredReason = "Restored"
+	// LabelRejectedReason, of an event: an agent keeps memory under names that
+	// are no labels; it is not shown.
+	LabelRejectedReason = "LabelRejected"
+	// BlockLimitReason, of an event: a memory has more blocks than are shown.
+	BlockLimitReason = "BlockLimit"
 	// FailedReason: none of the others; the message says what happened.
 	FailedReason = "Failed"
 )

@@ -75,7 +75,10 @@ const (
 	ruleSource = "give exactly one of template and id"
 	ruleName   = "the name of a TeamMemory has at most 40 characters"
 
-	ruleBlock = "memoryRef, project and label cannot be changed"
+	ruleBlock    = "memoryRef, project and label cannot be changed"
+	rulePinned   = "a Pinned block has a value, and a Learned one has none"
+	ruleDescribe = "description is for Pinned blocks"
+	ruleRestore  = "restore is for Learned blocks"
 )
 
 var (
@@ -353,6 +356,35 @@ var ruleCases = map[string]ruleCase{
 		reason: "what is learned in one repository stays there",
 		rule:   ruleBlock, kind: "MemoryBlock",
 		refused: change{"spec.project": ""}, accepted: change{"metadata.labels": fields{"a": "b"}},
+	},
+	"pinned without a value": {
+		reason: "there would be nothing to put back",
+		rule:   rulePinned, kind: "MemoryBlock", create: true,
+		refused: change{"spec.value": absent}, accepted: change{"spec.value": "w"},
+	},
+	"learned with a value": {
+		reason: "it would be ignored",
+		rule:   rulePinned, kind: "MemoryBlock", create: true,
+		before:  change{"spec.description": absent},
+		refused: change{"spec.mode": "Learned"}, accepted: change{"spec.mode": "Learned", "spec.value": absent},
+	},
+	"given back to the agent": {
+		reason: "the rule holds at update too",
+		rule:   rulePinned, kind: "MemoryBlock",
+		before:  change{"spec.description": absent},
+		refused: change{"spec.mode": "Learned"}, accepted: change{"spec.mode": "Learned", "spec.value": absent},
+	},
+	"learned with a description": {
+		reason: "it would be ignored",
+		rule:   ruleDescribe, kind: "MemoryBlock", create: true,
+		before:  change{"spec.mode": "Learned", "spec.value": absent},
+		refused: change{"spec.description": "d"}, accepted: change{"spec.description": absent},
+	},
+	"pinned and restored": {
+		reason: "the pinned text would be put back at once",
+		rule:   ruleRestore, kind: "MemoryBlock", create: true,
+		refused:  change{"spec.restore": "r"},
+		accepted: change{"spec.restore": "r", "spec.mode": "Learned", "spec.value": absent, "spec.description": absent},
 	},
 	"block with another label": {
 		reason: "it is part of the name",

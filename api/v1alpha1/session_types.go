@@ -309,6 +309,12 @@ type Whisper struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=8192
 	Sealed string `json:"sealed"`
+
+	// text is the same text for everybody to read, where the TeamMemory says
+	// whispers Team.
+	// +optional
+	// +kubebuilder:validation:MaxLength=2000
+	Text string `json:"text,omitempty"`
 }
 
 // DeliveryPhase says how far one delivery is.

@@ -66,7 +66,7 @@ func TestColumns(t *testing.T) {
 			"wide Memory: m", "wide Slots: 32",
 		},
 		"TeamMemory":  {"Backend: API", "Ready: True", "Scope: Project", "Sessions: 1", "Lagging: 1", "Budget: 1", "Age"},
-		"MemoryBlock": {"Memory: m", "Project: github.com/example/shop", "Label: brief", "Mode: Learned", "Bytes: 1", "Updated", "wide Session: s"},
+		"MemoryBlock": {"Memory: m", "Project: github.com/example/shop", "Label: brief", "Mode: Pinned", "Bytes: 1", "Updated", "wide Session: s"},
 	} {
 		known := live(t, full(kind, "columns"))
 		status := known.DeepCopy()

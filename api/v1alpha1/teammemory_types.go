@@ -44,6 +44,18 @@ const (
 	RecallOff RecallMode = "Off"
 )
 
+// Whispers says who can read what the memory says to a person.
+// +kubebuilder:validation:Enum=Owner;Team
+type Whispers string
+
+const (
+	// WhispersOwner: the owner of the session alone. Whispers are sealed.
+	WhispersOwner Whispers = "Owner"
+	// WhispersTeam: everybody who may read Sessions. They are shown to nobody
+	// but the owner.
+	WhispersTeam Whispers = "Team"
+)
+
 // Suspend says what is held back.
 // +kubebuilder:validation:Enum=None;Delivery;Recall;All
 type Suspend string
@@ -341,6 +353,11 @@ type TeamMemorySpec struct {
 	// recall says what developers are shown.
 	// +optional
 	Recall Recall `json:"recall,omitzero"`
+
+	// whispers says who can read what the memory says to a person: Owner or
+	// Team. Omitted means Owner.
+	// +optional
+	Whispers Whispers `json:"whispers,omitempty"`
 
 	// delivery says how words are given to Letta.
 	// +optional

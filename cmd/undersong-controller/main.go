@@ -148,18 +148,19 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	opener := connect.New(mgr.GetAPIReader(), nil, c)
 	recorder := mgr.GetEventRecorder("undersong-controller")
 	turns := session.NewTurns()
+	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor)}
 
 	if err := mgr.Add(turns); err != nil {
 		return err
 	}
 	err = errors.Join(
 		(&session.Reconciler{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: &connect.Agents{Clock: c}, Turns: turns,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns,
 			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
 		}).SetupWithManager(ctx, mgr),
 		(&workstation.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		(&teammemory.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder}).SetupWithManager(mgr),
-		(&memoryblock.Reconciler{Client: mgr.GetClient(), Connect: opener, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&memoryblock.Reconciler{Client: mgr.GetClient(), Connect: opener, Agents: agents, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("ping", healthz.Ping),
 		metrics.Registry.Register(&lag.Collector{Reader: mgr.GetClient(), Clock: c}),

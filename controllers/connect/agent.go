@@ -2,6 +2,7 @@ package connect
 
 import (
 	"context"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -21,6 +22,7 @@ const (
 	ownTag        = "undersong"
 	memoryTagHead = "undersong-memory:"
 	projectTag    = "undersong-project:"
+	templateTag   = "undersong-template:"
 )
 
 // MemoryTag is the tag of all agents of a memory.
@@ -47,15 +49,69 @@ func ProjectOf(a letta.Agent) (string, bool) {
 	return "", false
 }
 
+// Kept is the agent that keeps the memory of a project.
+type Kept struct {
+	// ID is Letta's.
+	ID string
+	// Project is the remote, empty for an agent of all projects.
+	Project string
+}
+
+// KeptOf lists the agents that keep a memory: the one that spec names, or those
+// that undersong made and would use today, of two for one project the oldest.
+func KeptOf(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory) ([]Kept, error) {
+	if id := m.Spec.Agent.ID; id != "" {
+		return []Kept{{ID: id}}, nil
+	}
+	found, err := c.AgentsByTag(ctx, []string{ownTag, MemoryTag(m)})
+	if err != nil {
+		return nil, err
+	}
+	var kept []Kept
+	for _, a := range found {
+		project, ok := ProjectOf(a)
+		if !ok || Project(m, project) != project || slices.ContainsFunc(kept, func(k Kept) bool { return k.Project == project }) {
+			continue
+		}
+		if project == "" && m.Spec.Scope != v1alpha1.ScopeTeam {
+			continue // made while the scope was Team
+		}
+		kept = append(kept, Kept{ID: a.ID, Project: project})
+	}
+	return kept, nil
+}
+
 // Agents finds the agent of a memory's project, and makes it when there is
 // none. One process makes one agent: two sessions that begin at the same time
-// wait for each other.
+// wait for each other. It also knows how new each agent's memory is.
 type Agents struct {
 	// Clock tells when an agent is looked at again. Nil means never.
 	Clock clock.PassiveClock
+	// Pinned returns the blocks that the team writes itself, for an agent that
+	// is about to be made. Nil means none.
+	Pinned func(ctx context.Context, m *v1alpha1.TeamMemory, project string) ([]letta.Block, error)
 
-	mu   sync.Mutex
-	keys map[agentKey]*agentEntry
+	mu     sync.Mutex
+	keys   map[agentKey]*agentEntry
+	newest map[string]string
+}
+
+// Saw notes the newest revision of an agent's memory.
+func (a *Agents) Saw(agentID, revision string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.newest == nil {
+		a.newest = map[string]string{}
+	}
+	a.newest[agentID] = revision
+}
+
+// Newest is the revision that was seen last, empty where none was since this
+// process began.
+func (a *Agents) Newest(agentID string) string {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.newest[agentID]
 }
 
 type agentKey struct {
@@ -88,7 +144,7 @@ func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMem
 	if e.id != "" && (a.Clock == nil || a.Clock.Since(e.at) < agentFresh) {
 		return e.id, nil
 	}
-	agent, err := findAgent(ctx, c, m, project)
+	agent, err := a.find(ctx, c, m, project)
 	if err != nil {
 		return "", err
 	}
@@ -123,9 +179,8 @@ func (a *Agents) entry(k agentKey) *agentEntry {
 	return e
 }
 
-// findAgent reads the agent that spec names, or finds it by its tags, or makes
-// it.
-func findAgent(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, project string) (letta.Agent, error) {
+// find reads the agent that spec names, or finds it by its tags, or makes it.
+func (a *Agents) find(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, project string) (letta.Agent, error) {
 	if id := m.Spec.Agent.ID; id != "" {
 		return c.Agent(ctx, id)
 	}
@@ -137,18 +192,43 @@ func findAgent(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, proj
 	if len(found) > 0 {
 		return found[0], nil // the oldest, so that everyone takes the same
 	}
+	blocks := templateBlocks()
+	if a.Pinned != nil {
+		pinned, err := a.Pinned(ctx, m, project)
+		if err != nil {
+			return letta.Agent{}, err
+		}
+		blocks = overlay(blocks, pinned)
+	}
 	t := m.Spec.Agent.Template
 	name := t.Name
 	if project != "" {
 		name += " " + project
 	}
 	agent, err := c.CreateAgent(ctx, letta.AgentSpec{
-		Name: name, Model: t.Model, Embedding: t.Embedding, System: instructions, Tags: tags, Blocks: blocks(),
+		Name: name, Model: t.Model, Embedding: t.Embedding, System: instructions,
+		Tags: append(tags, templateTag+templateVersion), Blocks: blocks,
 	})
 	if err == nil {
 		crash.Point(crash.ControllerAgentCreated)
 	}
 	return agent, err
+}
+
+// overlay puts blocks over others of the same label.
+func overlay(blocks, over []letta.Block) []letta.Block {
+	for _, b := range over {
+		i := slices.IndexFunc(blocks, func(o letta.Block) bool { return o.Label == b.Label })
+		if i < 0 {
+			blocks = append(blocks, b)
+			continue
+		}
+		if b.Description == "" {
+			b.Description = blocks[i].Description
+		}
+		blocks[i] = b
+	}
+	return blocks
 }
 
 // unsafeAgain is how often an agent that may do too much is looked at again.

@@ -1,19 +1,25 @@
-// Package memoryblock shows in MemoryBlocks what the agents wrote.
+// Package memoryblock keeps MemoryBlocks and the blocks of Letta's agents the
+// same: a Learned one follows what its agent wrote, a Pinned one is written to
+// its agents and put back when they change it.
 //
-// A Session's publish phase makes the objects; this reconciler fills their
-// status and is the only one that writes it.
+// A Session's publish phase makes the objects of Learned blocks, people make
+// those of Pinned ones; this reconciler writes their status and is the only one
+// that does. Every text is in the store, by its digest, before status names it.
+//
+//	            follow ◀── agent wrote ── publish
+//	Learned ──▶ status ── restore ──▶ Letta
+//	Pinned ───▶ Letta, every agent ──▶ status
 package memoryblock
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
-	"unicode/utf8"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -30,8 +36,6 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/controllers/internal/status"
-	"github.com/undersong-dev/undersong/controllers/internal/text"
-	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/redact"
 )
@@ -40,7 +44,8 @@ const (
 	// interval is how often a block is compared with Letta when no session
 	// says that the memory changed.
 	interval = 30 * time.Minute
-	// quiet is the shortest time between two writes of one block's text.
+	// quiet is the shortest time between two writes of one block's text, to
+	// status and to Letta.
 	quiet = 15 * time.Second
 	// maxValue bounds status.value, in characters as the API server counts.
 	maxValue = 16384
@@ -55,136 +60,83 @@ const (
 type Reconciler struct {
 	// Client reads from the cache and writes.
 	Client client.Client
-	// Connect opens Letta.
+	// Connect opens Letta and the store.
 	Connect *connect.Opener
+	// Agents is told which revision a memory has.
+	Agents *connect.Agents
 	// Redactor scans what an agent wrote before it is shown.
 	Redactor *redact.Redactor
 	// Recorder emits events.
 	Recorder events.EventRecorder
 	// Clock tells when a text was seen.
 	Clock clock.PassiveClock
+
+	mu sync.Mutex
+	// putBack says when this process put a block back, should the status have
+	// failed to say so.
+	putBack map[types.NamespacedName]metav1.Time
 }
 
-// Reconcile compares one MemoryBlock with the agent's.
+// scope is what one reconcile knows.
+type scope struct {
+	block *v1alpha1.MemoryBlock
+	mem   *v1alpha1.TeamMemory
+	// again is when to look again after success; zero means after interval.
+	again time.Duration
+}
+
+// Reconcile brings one MemoryBlock and Letta together.
 func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Result, error) {
 	obj := &v1alpha1.MemoryBlock{}
 	if err := r.Client.Get(ctx, req.NamespacedName, obj); err != nil {
+		if apierrors.IsNotFound(err) {
+			r.forget(req.NamespacedName)
+		}
 		return ctrl.Result{}, client.IgnoreNotFound(err)
 	}
 	if !obj.DeletionTimestamp.IsZero() {
 		return ctrl.Result{}, nil
 	}
 	before := obj.DeepCopy()
-	err := r.mirror(ctx, obj)
+	s := &scope{block: obj}
+	err := r.prepare(ctx, s)
+	switch {
+	case err != nil:
+	case obj.Spec.Mode == v1alpha1.BlockPinned:
+		err = r.pin(ctx, s)
+	default:
+		err = r.follow(ctx, s)
+	}
+	again := interval
+	if s.again > 0 {
+		again = s.again
+	}
 	w := status.Writer{Client: r.Client, Recorder: r.Recorder}
-	res, _, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, interval)
+	res, _, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, again)
 	return res, err
 }
 
-// mirror brings the agent's text into status. When it returns nil status shows
-// what the agent has.
-func (r *Reconciler) mirror(ctx context.Context, b *v1alpha1.MemoryBlock) error {
+// prepare checks that the block may be acted on, and reads its TeamMemory.
+func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
+	b := s.block
 	if want := v1alpha1.MemoryBlockName(b.Spec.MemoryRef.Name, b.Spec.Project, b.Spec.Label); b.Name != want {
 		return outcome.Stallf(v1alpha1.InvalidSpecReason, "the name must be %s; delete this MemoryBlock", want)
 	}
-	mem := &v1alpha1.TeamMemory{}
-	err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.MemoryRef.Name}, mem)
+	s.mem = &v1alpha1.TeamMemory{}
+	err := r.Client.Get(ctx, types.NamespacedName{Namespace: b.Namespace, Name: b.Spec.MemoryRef.Name}, s.mem)
 	if apierrors.IsNotFound(err) {
 		return outcome.Waitf(v1alpha1.DependencyNotReadyReason, interval, "the TeamMemory %s does not exist", b.Spec.MemoryRef.Name)
 	}
 	if err != nil {
 		return fmt.Errorf("get TeamMemory: %w", err)
 	}
-	sessions, err := r.sessions(ctx, mem, b)
-	if err != nil {
-		return err
-	}
-	agent := newest(sessions, func(*v1alpha1.SyncState) bool { return true })
-	if agent == nil {
-		return outcome.Waitf(v1alpha1.ProgressingReason, interval, "no session of this project has an agent yet")
-	}
-	c, err := r.Connect.Letta(ctx, mem)
-	if err != nil {
-		return err
-	}
-	memory, err := c.Memory(ctx, agent.Status.SyncState.AgentID)
-	if errors.Is(err, letta.ErrNotFound) {
-		return outcome.Waitf(v1alpha1.AgentNotFoundReason, interval, "Letta no longer has the agent; a new one is made with the next words of a session")
-	}
-	if err != nil {
-		return r.Connect.LettaError(mem, err)
-	}
-	return r.show(b, memory, sessions)
-}
-
-// show writes the text into the object's status, if it is another one.
-func (r *Reconciler) show(b *v1alpha1.MemoryBlock, memory letta.Memory, sessions []v1alpha1.Session) error {
-	found, _ := memory.Block(b.Spec.Label) // a block that is gone is empty
-	clean, _ := r.Redactor.Text(found.Value)
-	value := text.Plain(clean, maxBytes)
-	sum := sha256.Sum256([]byte(value))
-	digest := hex.EncodeToString(sum[:])
-	st := &b.Status
-	if st.Digest == digest {
-		return nil
-	}
-	now := r.Clock.Now()
-	if st.UpdatedAt != nil {
-		if wait := quiet - now.Sub(st.UpdatedAt.Time); wait > 0 {
-			return outcome.Waitf(v1alpha1.ProgressingReason, min(wait, quiet), "the newest text is shown within %s", quiet)
-		}
-	}
-	at := metav1.NewTime(now.Truncate(time.Second))
-	st.Value, st.Digest, st.Bytes, st.Revision, st.UpdatedAt = cut(value), digest, int64(len(value)), memory.Revision, &at
-	st.LastSession = ""
-	if s := newest(sessions, func(y *v1alpha1.SyncState) bool { return y.MemoryRevision == memory.Revision }); s != nil {
-		st.LastSession = s.Name
-	}
 	return nil
-}
-
-// sessions are those whose agent keeps the block. What a memory's scope makes
-// of a project is asked again each time: under another scope than before, a
-// block of the whole team must not show one project's memory.
-func (r *Reconciler) sessions(ctx context.Context, mem *v1alpha1.TeamMemory, b *v1alpha1.MemoryBlock) ([]v1alpha1.Session, error) {
-	var list v1alpha1.SessionList
-	if err := r.Client.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingFields{"spec.memoryRef.name": b.Spec.MemoryRef.Name}); err != nil {
-		return nil, fmt.Errorf("list Sessions: %w", err)
-	}
-	var of []v1alpha1.Session
-	for _, s := range list.Items {
-		if s.Status.SyncState != nil && s.Status.SyncState.AgentID != "" && connect.Project(mem, s.Spec.Project.Remote) == b.Spec.Project {
-			of = append(of, s)
-		}
-	}
-	return of, nil
-}
-
-// newest is the session that was active last among those that fit.
-func newest(sessions []v1alpha1.Session, fits func(*v1alpha1.SyncState) bool) *v1alpha1.Session {
-	var best *v1alpha1.Session
-	for i := range sessions {
-		s := &sessions[i]
-		if fits(s.Status.SyncState) && (best == nil || best.Status.LastActivityTime.Before(s.Status.LastActivityTime)) {
-			best = s
-		}
-	}
-	return best
-}
-
-// cut bounds a text to maxValue characters, of which none takes more than one
-// place as the API server counts.
-func cut(s string) string {
-	if utf8.RuneCountInString(s) <= maxValue {
-		return s
-	}
-	return string([]rune(s)[:maxValue])
 }
 
 // SetupWithManager registers the reconciler. The index spec.memoryRef.name of
 // Sessions is the Session reconciler's.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if r.Client == nil || r.Connect == nil || r.Redactor == nil || r.Recorder == nil || r.Clock == nil {
+	if r.Client == nil || r.Connect == nil || r.Agents == nil || r.Redactor == nil || r.Recorder == nil || r.Clock == nil {
 		return errors.New("memoryblock: every dependency must be set")
 	}
 	return ctrl.NewControllerManagedBy(mgr).
@@ -195,8 +147,22 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			UpdateFunc: func(e event.UpdateEvent) bool { return revision(e.ObjectOld) != revision(e.ObjectNew) },
 		})).
 		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.blocksOfMemory), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// A block that a project has for itself comes before the one of all
+		// projects, and when it goes that one is written again.
+		Watches(&v1alpha1.MemoryBlock{}, handler.EnqueueRequestsFromMapFunc(behind), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 2, ReconciliationTimeout: time.Minute, RateLimiter: status.Backoff()}).
 		Complete(r)
+}
+
+// behind maps a Pinned block of one project to that of all projects.
+func behind(_ context.Context, o client.Object) []reconcile.Request {
+	b, ok := o.(*v1alpha1.MemoryBlock)
+	if !ok || b.Spec.Project == "" || b.Spec.Mode != v1alpha1.BlockPinned {
+		return nil
+	}
+	return []reconcile.Request{{NamespacedName: types.NamespacedName{
+		Namespace: b.Namespace, Name: v1alpha1.MemoryBlockName(b.Spec.MemoryRef.Name, "", b.Spec.Label),
+	}}}
 }
 
 // blocksOfMemory maps a TeamMemory to its blocks.
@@ -204,14 +170,20 @@ func (r *Reconciler) blocksOfMemory(ctx context.Context, o client.Object) []reco
 	return r.list(ctx, o.GetNamespace(), func(b *v1alpha1.MemoryBlock) bool { return b.Spec.MemoryRef.Name == o.GetName() })
 }
 
-// blocksOf maps a Session to the blocks of its memory and project.
+// blocksOf maps a Session to the blocks of its memory and project whose text
+// is another one than the Session published, or that are not well.
 func (r *Reconciler) blocksOf(ctx context.Context, o client.Object) []reconcile.Request {
 	s, ok := o.(*v1alpha1.Session)
-	if !ok {
+	if !ok || s.Status.SyncState == nil {
 		return nil
 	}
+	published := map[string]string{}
+	for _, b := range s.Status.SyncState.Blocks {
+		published[b.Label] = b.Digest
+	}
 	return r.list(ctx, s.Namespace, func(b *v1alpha1.MemoryBlock) bool {
-		return b.Spec.MemoryRef == s.Spec.MemoryRef && (b.Spec.Project == "" || b.Spec.Project == s.Spec.Project.Remote)
+		return b.Spec.MemoryRef == s.Spec.MemoryRef && (b.Spec.Project == "" || b.Spec.Project == s.Spec.Project.Remote) &&
+			(published[b.Spec.Label] != b.Status.Digest || !apimeta.IsStatusConditionTrue(b.Status.Conditions, v1alpha1.ReadyCondition))
 	})
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strings"
 	"time"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -191,13 +190,4 @@ func clientID(d *v1alpha1.Delivery) string {
 		return d.ID
 	}
 	return fmt.Sprintf("%s-%d", d.ID, d.Attempts)
-}
-
-// whisperOf is the reply without silence; empty when there is nothing to say.
-func whisperOf(t letta.Turn) string {
-	text := strings.TrimSpace(t.Text())
-	if strings.EqualFold(strings.Trim(text, "().` \n"), "silence") {
-		return ""
-	}
-	return text
 }

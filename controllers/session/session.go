@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
@@ -76,6 +77,8 @@ type Reconciler struct {
 	started time.Time
 	// emptied remembers which inbox slots this process has emptied.
 	emptied keySet
+	// told remembers what this process has said once.
+	told keySet
 }
 
 // scope is what one reconcile knows.
@@ -140,6 +143,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Turns.abandon(s.key)
 	}
 	r.summarize(s)
+	if !equality.Semantic.DeepEqual(before, obj) { // no write for it alone
+		r.expire(&obj.Status)
+	}
 
 	w := status.Writer{Client: r.Client, Recorder: r.Recorder}
 	res, written, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, r.untilIdle(obj))
