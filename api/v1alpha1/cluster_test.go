@@ -66,12 +66,14 @@ func setUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var errs [3]error
-	var ada, lena client.Client
+	var errs [4]error
+	var ada, lena, admin client.Client
 	controller, errs[0] = cluster.Client(config)
 	ada, errs[1] = cluster.Client(cluster.User(owner))
 	lena, errs[2] = cluster.Client(cluster.User(lead))
-	writerOf = map[string]client.Client{"Session": ada, "Workstation": ada, "TeamMemory": lena, "MemoryBlock": lena}
+	// Whoever names Secrets in a TeamMemory must be allowed to read them.
+	admin, errs[3] = cluster.Client(cluster.Admin())
+	writerOf = map[string]client.Client{"Session": ada, "Workstation": ada, "TeamMemory": admin, "MemoryBlock": lena}
 	return errors.Join(errs[:]...)
 }
 
@@ -177,7 +179,7 @@ func full(kind, name string) *unstructured.Unstructured {
 					"minIntervalSeconds": int64(0),
 				},
 				"budget":  fields{"dailyTokens": int64(2000000)},
-				"suspend": "None",
+				"suspend": "None", "whispers": "Owner",
 			},
 			"status": fields{
 				"observedGeneration": int64(1), "conditions": conditions,
