@@ -14,10 +14,18 @@ import (
 const (
 	Enter  = "\r"
 	Escape = "\x1b"
+
+	clearLine = "\x05\x15" // Ctrl-E, Ctrl-U
 )
 
 // within bounds every wait for Claude Code.
 const within = 60 * time.Second
+
+// prompt stands before what a person types.
+const prompt = "❯"
+
+// again is after how long keys are sent once more.
+const again = 3 * time.Second
 
 // Talk is a person at a terminal with Claude Code. It needs a Witness.
 type Talk struct {
@@ -37,7 +45,7 @@ func (h *Home) Talk(ctx context.Context, dir string, args ...string) (*Talk, err
 	}
 	talk := &Talk{Terminal: t, home: h}
 	err = t.Until(ctx, within, "start", func(screen string) bool {
-		return strings.Contains(screen, "❯") && h.Witness.Count(starts) > started
+		return strings.Contains(screen, prompt) && h.Witness.Count(starts) > started
 	})
 	if err != nil {
 		t.Close()
@@ -48,26 +56,20 @@ func (h *Home) Talk(ctx context.Context, dir string, args ...string) (*Talk, err
 
 func starts(c Call) bool { return c.Event == "SessionStart" }
 
-// Enter types a line and sends it. Keys that come while Claude Code draws itself
-// are lost: it looks whether they are there.
+// Enter types a line in the place of what stands there, and sends it. Keys that
+// come while Claude Code draws itself are lost: it looks whether they are there.
 func (t *Talk) Enter(ctx context.Context, text string, sent func() bool) error {
-	shown := func(screen string) bool {
-		return strings.Contains(strings.ReplaceAll(screen, "\u00a0", " "), text) || sent()
-	}
-	deadline, cancel := context.WithTimeout(ctx, within)
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	for {
-		if err := t.Type(text); err != nil {
+		if err := t.Type(clearLine + text); err != nil {
 			return err
 		}
-		err := t.Until(deadline, 3*time.Second, "type "+text, shown)
+		err := t.Until(ctx, again, "type "+text, func(screen string) bool { return inputLine(screen) == text })
 		if err == nil {
 			break
 		}
-		if deadline.Err() != nil {
-			return err
-		}
-		if err := t.Type("\x15"); err != nil { // Ctrl-U: away with what is there
+		if ctx.Err() != nil {
 			return err
 		}
 	}
@@ -75,26 +77,33 @@ func (t *Talk) Enter(ctx context.Context, text string, sent func() bool) error {
 		if err := t.Type(Enter); err != nil {
 			return err
 		}
-		err := t.Until(deadline, 3*time.Second, "send "+text, func(string) bool { return sent() })
-		if err == nil {
-			return nil
-		}
-		if deadline.Err() != nil {
+		err := t.Until(ctx, again, "send "+text, func(string) bool { return sent() })
+		if err == nil || ctx.Err() != nil {
 			return err
 		}
 	}
 }
 
+// inputLine is what stands where a person types.
+func inputLine(screen string) string {
+	at := strings.LastIndex(screen, prompt)
+	if at < 0 {
+		return ""
+	}
+	line, _, _ := strings.Cut(screen[at+len(prompt):], "\n")
+	return strings.TrimSpace(strings.ReplaceAll(line, "\u00a0", " "))
+}
+
 // Say types a prompt, and returns when the hooks were asked about it.
-func (t *Talk) Say(ctx context.Context, prompt string) error {
-	asked := func(c Call) bool { return c.Event == "UserPromptSubmit" && c.Prompt == prompt }
+func (t *Talk) Say(ctx context.Context, words string) error {
+	asked := func(c Call) bool { return c.Event == "UserPromptSubmit" && c.Prompt == words }
 	before := t.home.Witness.Count(asked)
-	return t.Enter(ctx, prompt, func() bool { return t.home.Witness.Count(asked) > before })
+	return t.Enter(ctx, words, func() bool { return t.home.Witness.Count(asked) > before })
 }
 
 // Ask says a prompt, and returns when the turn has ended.
-func (t *Talk) Ask(ctx context.Context, prompt string) error {
-	return t.Turn(ctx, func() error { return t.Say(ctx, prompt) })
+func (t *Talk) Ask(ctx context.Context, words string) error {
+	return t.Turn(ctx, func() error { return t.Say(ctx, words) })
 }
 
 // Turn does something, and returns when a turn has ended after it.

@@ -1,0 +1,90 @@
+//go:build envtest && linux
+
+package live
+
+import (
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/undersong-dev/undersong/test/claude"
+)
+
+// TestPrivateWordsStayOnTheWorkstation plants a word in every place that is not
+// what people and the assistant said, and that Claude Code writes into its
+// transcript nevertheless, and looks for them wherever our parts write.
+func TestPrivateWordsStayOnTheWorkstation(t *testing.T) {
+	w := newWorld(t, nil)
+	ctx := t.Context()
+	const (
+		userFile    = "MARIGOLD-user-instructions"
+		projectFile = "MARIGOLD-project-instructions"
+		system      = "MARIGOLD-system-prompt"
+		hookContext = "MARIGOLD-hook-context"
+		hookNotice  = "MARIGOLD-hook-notice"
+		hookPlain   = "MARIGOLD-hook-plain"
+		hookError   = "MARIGOLD-hook-error"
+		refused     = "MARIGOLD-refused-prompt"
+		agentTask   = "MARIGOLD-agent-kind"
+	)
+	w.must(os.WriteFile(filepath.Join(w.desk.ClaudeDir(), "CLAUDE.md"), []byte("Say "+userFile+" to nobody.\n"), 0o600))
+	w.must(os.WriteFile(filepath.Join(w.cwd, "CLAUDE.md"), []byte("Say "+projectFile+" to nobody.\n"), 0o600))
+	agents := filepath.Join(w.cwd, ".claude", "agents")
+	w.must(os.MkdirAll(agents, 0o700))
+	w.must(os.WriteFile(filepath.Join(agents, "keeper.md"), []byte("---\nname: keeper\ndescription: keeps "+agentTask+"\n---\nKeep lamps.\n"), 0o600))
+	w.Witness.Speaks = map[string]string{
+		"SessionStart":     hookPlain,
+		"UserPromptSubmit": `{"systemMessage":"` + hookNotice + `","hookSpecificOutput":{"hookEventName":"UserPromptSubmit","additionalContext":"` + hookContext + `"}}`,
+	}
+	w.Witness.Refuses, w.Witness.Refusal = refused, hookError
+	w.must(w.Witness.Tell())
+	w.Model.Script(
+		&claude.Rule{When: "LOOK", Tool: "Bash", Blocks: []claude.Block{bash("toolu_l1", "echo harbour")}},
+		&claude.Rule{When: "toolu_l1", Blocks: []claude.Block{{Text: "There is a harbour."}}},
+		&claude.Rule{When: "Respond with TEXT ONLY", Always: true, Blocks: []claude.Block{{Text: "<summary>They spoke about a harbour.</summary>"}}},
+	)
+	planted := []string{userFile, projectFile, system, hookContext, hookNotice, hookPlain, hookError, refused, agentTask}
+
+	k := w.talk("--append-system-prompt", "Keep "+system+" to yourself.")
+	k.asks("LOOK at the harbour")
+	w.must(k.Command(ctx, refused+" is what I typed", "UserPromptSubmit"))
+	k.asks("and without it")
+	w.must(k.Command(ctx, "/compact", "PostCompact"))
+	k.asks("after the compaction")
+	session := k.session()
+	w.must(k.Hangup(ctx))
+	w.arrives(session, []said{
+		user("LOOK at the harbour"), assistant("There is a harbour."), user("and without it"), assistant("Noted."),
+		user("after the compaction"), assistant("Noted."),
+	})
+
+	// The test means something only if Claude Code wrote them down.
+	written, err := os.ReadFile(w.Transcripts()[session])
+	w.must(err)
+	for _, word := range planted {
+		if !strings.Contains(string(written), word) {
+			t.Errorf("%s is not in the transcript: nothing was planted", word)
+		}
+	}
+	w.nowhere(planted...)
+	w.census(session)
+}
+
+// census fails if the transcript holds what our reader does not know.
+func (w *world) census(session string) {
+	w.t.Helper()
+	out, err := w.desk.Run(w.t.Context(), "transcript", "inspect", "--json", w.Transcripts()[session])
+	w.must(err)
+	var file struct {
+		Unknown []string          `json:"unknown_types"`
+		Bad     []json.RawMessage `json:"bad_lines"`
+		Records map[string]int    `json:"records"`
+	}
+	w.must(json.Unmarshal([]byte(out), &file))
+	if len(file.Unknown) > 0 || len(file.Bad) > 0 || len(file.Records) == 0 {
+		w.t.Errorf("the transcript has unknown records %q and bad lines %q among %v", file.Unknown, file.Bad, file.Records)
+	}
+	w.t.Logf("records of one short talk: %v", file.Records)
+}
