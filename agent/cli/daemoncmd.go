@@ -36,11 +36,15 @@ func (s *System) daemonCommand() *cobra.Command {
 memory says. Every hook starts it if it does not run, and it leaves by itself
 when there is nothing to do. Its log is daemon.log in the state directory.`,
 	}
+	var stay bool
+	run := &cobra.Command{
+		Use: "run", Short: "Run in the foreground until there is nothing to do", Args: cobra.NoArgs,
+		RunE: func(c *cobra.Command, _ []string) error { return s.runDaemon(c.Context(), stay) },
+	}
+	run.Flags().BoolVar(&stay, "stay", false, "do not leave when there is nothing to do")
+	cmd.AddCommand(s.serviceCommands()...)
 	cmd.AddCommand(
-		&cobra.Command{
-			Use: "run", Short: "Run in the foreground until there is nothing to do", Args: cobra.NoArgs,
-			RunE: func(c *cobra.Command, _ []string) error { return s.runDaemon(c.Context()) },
-		},
+		run,
 		&cobra.Command{
 			Use: "stop", Short: "Stop the daemon after the step it has in hand", Args: cobra.NoArgs,
 			RunE: func(c *cobra.Command, _ []string) error { return s.stopDaemon(c.Context()) },
@@ -54,7 +58,7 @@ when there is nothing to do. Its log is daemon.log in the state directory.`,
 }
 
 // runDaemon runs the daemon. One that runs already is as good.
-func (s *System) runDaemon(ctx context.Context) error {
+func (s *System) runDaemon(ctx context.Context, stay bool) error {
 	home, err := s.home()
 	if err != nil {
 		return err
@@ -66,9 +70,14 @@ func (s *System) runDaemon(ctx context.Context) error {
 	if err := recordedEnvironment(config); err != nil {
 		return err
 	}
+	if stay { // a hook's daemon, which would leave, makes room
+		if _, err := s.stop(ctx, home); err != nil {
+			return err
+		}
+	}
 	debug.SetGCPercent(collectAt)
 	debug.SetMemoryLimit(softMemory)
-	err = daemon.Run(ctx, daemon.Options{Home: home, Version: s.Version, Clock: s.Clock})
+	err = daemon.Run(ctx, daemon.Options{Home: home, Version: s.Version, Clock: s.Clock, Stay: stay})
 	if errors.Is(err, daemon.ErrRunning) {
 		return nil
 	}

@@ -385,3 +385,38 @@ func eventually(t *testing.T, what string, f func() bool) {
 		<-tick.C
 	}
 }
+
+// TestJoinFile: what admin join prints is what init --join takes.
+func TestJoinFile(t *testing.T) {
+	newTeam(t, "joinfile", "main")
+	m := newMachine(t)
+	m.login(t, "ada", "joinfile")
+	code, out, errs := m.run("admin", "join")
+	if code != 0 {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	for _, want := range []string{"namespace: joinfile", "memory: main", "storeHost: https://s3.example.com", "server: " + cluster.Admin().Host, "caData: "} {
+		if !strings.Contains(out, want) {
+			t.Errorf("there is no %q in:\n%s", want, out)
+		}
+	}
+	path := filepath.Join(m.dir, "join.yaml")
+	put(t, path, out)
+	if code, out, errs := m.run("init", "--join", path, "--yes"); code != 0 {
+		t.Fatalf("init --join: exit %d: %s%s", code, out, errs)
+	}
+	if c := m.config(t); c.Memory != "main" || c.Namespace != "joinfile" {
+		t.Errorf("joined %s/%s", c.Namespace, c.Memory)
+	}
+	if code, out, errs := m.run("sessions"); code != 0 || !strings.Contains(out, "no sessions in the memory yet") {
+		t.Errorf("sessions: exit %d: %s%s", code, out, errs)
+	}
+	if code, out, errs := m.run("uninstall", "--yes"); code != 0 || !strings.Contains(out, "is no longer registered") {
+		t.Errorf("uninstall: exit %d: %s%s", code, out, errs)
+	}
+	left := &v1alpha1.WorkstationList{}
+	must(t, admin(t).List(t.Context(), left, client.InNamespace("joinfile")))
+	if len(left.Items) != 0 {
+		t.Errorf("the Workstation is still there: %s", left.Items[0].Name)
+	}
+}

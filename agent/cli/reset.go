@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -68,18 +67,11 @@ func (s *System) reset(ctx context.Context, id string) error {
 // clusterEntry returns this workstation's entry of the Session, nil if there is
 // none, and the Session's uid.
 func (s *System) clusterEntry(ctx context.Context, config note.Config, id string) (*v1alpha1.Writer, string, error) {
-	rest, err := daemon.LoadREST(config.Kubeconfig, config.Context)
-	if err != nil {
-		return nil, "", explain(err)
-	}
-	if rest.Host != config.Server {
-		return nil, "", daemon.ErrOtherServer
-	}
-	c, err := daemon.NewClient(rest)
+	c, err := s.cluster(config)
 	if err != nil {
 		return nil, "", err
 	}
-	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
+	ctx, cancel := asking(ctx)
 	defer cancel()
 	live := &v1alpha1.Session{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: v1alpha1.SessionName(id, config.Owner)}, live)

@@ -11,7 +11,6 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,7 +18,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
-	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/upload"
@@ -312,18 +310,15 @@ func (s *System) unregister(ctx context.Context, home string) string {
 	if err != nil {
 		return "This workstation's registration is not readable here; to end it: " + later
 	}
-	rest, err := daemon.LoadREST(config.Kubeconfig, config.Context)
-	if err != nil || rest.Host != config.Server {
+	c, err := s.cluster(config)
+	if err != nil {
 		return "The cluster cannot be asked from here; to end this workstation's registration: " + later
 	}
-	c, err := daemon.NewClient(rest)
-	if err == nil {
-		ctx, cancel := context.WithTimeout(ctx, 15*time.Second)
-		defer cancel()
-		live := &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: registry.Name()}}
-		uid := registry.UID()
-		err = c.Delete(ctx, live, client.Preconditions{UID: (*types.UID)(&uid)})
-	}
+	ctx, cancel := asking(ctx)
+	defer cancel()
+	live := &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: registry.Name()}}
+	uid := types.UID(registry.UID())
+	err = c.Delete(ctx, live, client.Preconditions{UID: &uid})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "The cluster did not take this workstation's registration back; to end it: " + later
 	}

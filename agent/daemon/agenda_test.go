@@ -73,13 +73,13 @@ func TestTheLogIsBounded(t *testing.T) {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	for _, name := range []string{logFile, logFile + ".1"} {
+	for _, name := range []string{LogFile, LogFile + ".1"} {
 		info, err := os.Stat(filepath.Join(home, name))
 		if err != nil || info.Size() > maxLog || info.Size() == 0 || info.Mode().Perm() != 0o600 {
 			t.Errorf("%s: %v, %v", name, info, err)
 		}
 	}
-	data, err := os.ReadFile(filepath.Join(home, logFile))
+	data, err := os.ReadFile(filepath.Join(home, LogFile))
 	if err != nil || !bytes.HasPrefix(data, []byte("{")) {
 		t.Errorf("a line was torn by the change of files: %v", err)
 	}

@@ -40,6 +40,7 @@ const (
 type Options struct {
 	Home    string // the state directory
 	Version string // of this program
+	Stay    bool   // do not leave when there is nothing to do
 
 	Clock     clock.WithTicker
 	Timing    *Timing
@@ -191,21 +192,23 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 	}
 	consent := newConsent(d.config, d.view)
 	return &loop{
-		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: idleOf(d.config),
+		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
 		reader: &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
 		notes:  told, room: d.room, spooled: d.wake,
 	}, nil
 }
 
-func idleOf(c note.Config) time.Duration {
-	switch {
-	case c.IdleExitSeconds < 0:
+// idle is after how long without work the daemon leaves; 0 means never.
+func (d *daemon) idle() time.Duration {
+	switch after := d.config.IdleExitSeconds; {
+	case d.Stay, after < 0:
 		return 0
-	case c.IdleExitSeconds == 0:
+	case after == 0:
 		return defaultIdle
+	default:
+		return time.Duration(after) * time.Second
 	}
-	return time.Duration(c.IdleExitSeconds) * time.Second
 }
 
 // wake lets whoever speaks to the cluster look again.

@@ -11,7 +11,9 @@ import (
 )
 
 const (
-	logFile = "daemon.log"
+	// LogFile is the daemon's log in the state directory, one JSON object a
+	// line. One older file is kept beside it, with .1 added to its name.
+	LogFile = "daemon.log"
 
 	// maxLog bounds the log; one older file of that size is kept.
 	maxLog = 4 << 20
@@ -28,7 +30,7 @@ type rotating struct {
 
 // openLog opens the daemon's log. Its lines are JSON.
 func openLog(home string) (*slog.Logger, io.Closer, error) {
-	r := &rotating{path: filepath.Join(home, logFile)}
+	r := &rotating{path: filepath.Join(home, LogFile)}
 	if err := r.open(); err != nil {
 		return nil, nil, fmt.Errorf("open log: %w", err)
 	}

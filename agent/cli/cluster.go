@@ -1,0 +1,46 @@
+package cli
+
+import (
+	"context"
+	"time"
+
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/note"
+)
+
+// askWithin bounds what a command asks of the cluster.
+const askWithin = 30 * time.Second
+
+// cluster returns a client for the cluster that the configuration pins, with
+// the user's own rights. Nothing is asked yet.
+func (s *System) cluster(config note.Config) (client.WithWatch, error) {
+	rest, err := daemon.LoadREST(config.Kubeconfig, config.Context)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if rest.Host != config.Server {
+		return nil, daemon.ErrOtherServer
+	}
+	return daemon.NewClient(rest)
+}
+
+// configured returns the configuration and a client for its cluster.
+func (s *System) configured() (note.Config, client.WithWatch, error) {
+	home, err := s.home()
+	if err != nil {
+		return note.Config{}, nil, err
+	}
+	config, err := note.LoadConfig(home)
+	if err != nil {
+		return note.Config{}, nil, err
+	}
+	c, err := s.cluster(config)
+	return config, c, err
+}
+
+// asking bounds a context for one question.
+func asking(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(ctx, askWithin)
+}
