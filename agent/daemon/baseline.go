@@ -11,6 +11,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/agent/spool"
 )
 
 const (
@@ -25,9 +26,10 @@ type baseline struct {
 	moved map[string]string // base name of a main file to a path in sizes
 }
 
-// WriteBaseline records the sizes of all transcripts below a folder of
-// projects, as they are now. A folder that does not exist has none.
-func WriteBaseline(home, projects string) (int, error) {
+// Measure returns the size of every transcript that is known now, by path: those
+// below a folder of projects, and those of the spool's sessions wherever they
+// are. A folder that does not exist has none.
+func Measure(home, projects string) (map[string]int64, error) {
 	sizes := map[string]int64{}
 	err := filepath.WalkDir(projects, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil {
@@ -44,7 +46,21 @@ func WriteBaseline(home, projects string) (int, error) {
 		return nil
 	})
 	if err != nil {
-		return 0, fmt.Errorf("look at transcripts: %w", err)
+		return nil, fmt.Errorf("look at transcripts: %w", err)
+	}
+	for _, path := range spool.Transcripts(filepath.Join(home, SessionsDir)) {
+		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+			sizes[path] = info.Size()
+		}
+	}
+	return sizes, nil
+}
+
+// WriteBaseline records the sizes of all transcripts as they are now.
+func WriteBaseline(home, projects string) (int, error) {
+	sizes, err := Measure(home, projects)
+	if err != nil {
+		return 0, err
 	}
 	data, err := json.Marshal(sizes)
 	if err != nil {

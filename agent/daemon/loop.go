@@ -49,7 +49,9 @@ type loop struct {
 	room    <-chan struct{} // what was blocked may go on
 	spooled func()          // there is something to upload
 
-	agenda  *agenda
+	agenda   *agenda
+	silences silences
+
 	blocked map[string]bool
 	missed  map[string]int       // looks at a transcript that is not there
 	turns   map[string]time.Time // newest Stop or prompt, until it is settled

@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/whisper"
@@ -97,13 +98,23 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	if known && src.Stream != read.Main && !read.Changed(src.Path, cursor) {
 		return false, nil
 	}
-	src.Baseline = l.baseline.size(src)
-	batch, err := l.reader.Next(ctx, src, cursor, read.Want{Project: state.Project, Claimed: l.listening(state.SessionID, src)})
+	src.Baseline, src.Init, src.ForkedFrom = l.baseline.size(src), l.config.ConsentedAt, origin(&state)
+	var err error
+	if src.Silences, err = l.silent(ctx, src); err != nil {
+		return false, err
+	}
+	batch, err := l.reader.Next(ctx, src, cursor, read.Want{
+		Project: state.Project, NoSummaries: hushed(&state), Claimed: l.listening(state.SessionID, src),
+	})
 	if errors.Is(err, read.ErrMissing) {
 		return false, err
 	}
 	if err != nil {
 		return false, fmt.Errorf("%w: %w", errTranscript, err)
+	}
+	// What the user said while the file was read holds for what was read.
+	if now, err := l.silent(ctx, src); err != nil || !slices.Equal(now, src.Silences) {
+		return err == nil, err
 	}
 	if !batch.Moved && known && batch.Cursor.Generation == cursor.Generation {
 		return false, nil
@@ -116,6 +127,9 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 		}
 	}
 	if err := session.Append(src.Stream, batch); err != nil {
+		return false, err
+	}
+	if err := l.inherit(ctx, state.SessionID, batch.Cursor.ForkedFrom); err != nil {
 		return false, err
 	}
 	if len(batch.Lines) > 0 {
@@ -238,6 +252,8 @@ func (l *loop) stepFailed(id string, err error) {
 	switch {
 	case errors.Is(err, spool.ErrFull), errors.Is(err, spool.ErrBehind):
 		l.block(id, full(err))
+	case errors.Is(err, consent.ErrSilences):
+		l.block(id, consent.ErrSilences.Error())
 	case errors.Is(err, errTranscript):
 		l.block(id, "the transcript cannot be read")
 	default:

@@ -50,14 +50,20 @@ func Run(in io.Reader, out io.Writer, env Env) {
 	// A fault of ours must not stop a person's work.
 	defer func() { _ = recover() }()
 
-	home, config, on := configured()
-	if !on {
+	home, config, state := configured()
+	if state == unconfigured {
 		_, _ = io.Copy(io.Discard, in) // else the agent finds its pipe closed
 		return
 	}
 	event, err := readInput(in)
 	// Not in local time: that would read the time zone from the disk.
 	h := call{input: event, home: home, config: config, at: env.Now().UTC()}
+	if state == off {
+		if err == nil && note.ValidSession(event.session) && known(event.event) {
+			h.markOff()
+		}
+		return
+	}
 	switch {
 	case err != nil:
 		h.log("read stdin", err)
@@ -68,18 +74,46 @@ func Run(in io.Reader, out io.Writer, env Env) {
 	}
 }
 
-// configured returns the configuration, and whether there is anything to do.
-func configured() (string, note.Config, bool) {
-	if strings.EqualFold(strings.TrimSpace(os.Getenv("LETTA_MODE")), "off") {
-		return "", note.Config{}, false
-	}
+// state says what a hook has to do.
+type state int
+
+const (
+	// unconfigured: nothing. What is wrong with a configuration, undersong
+	// status tells.
+	unconfigured state = iota
+	// off: nothing, except that what is said meanwhile must not be heard later.
+	off
+	// on: everything.
+	on
+)
+
+// configured returns the configuration, and what there is to do.
+func configured() (string, note.Config, state) {
 	home, err := note.Home()
 	if err != nil {
-		return "", note.Config{}, false
+		return "", note.Config{}, unconfigured
 	}
-	// What is wrong with a configuration, undersong status tells.
+	switchedOff := strings.EqualFold(strings.TrimSpace(os.Getenv("LETTA_MODE")), "off")
 	config, err := note.LoadConfig(home)
-	return home, config, err == nil && !config.Off
+	switch {
+	case err != nil:
+		return "", note.Config{}, unconfigured
+	case switchedOff || config.Off:
+		return home, config, off
+	}
+	return home, config, on
+}
+
+// markOff notes, once, that the session is switched off, and how large its
+// transcript was then: the daemon, which hears nothing of it now, may read the
+// transcript later. A hook that has to do it can only say so in hook.log.
+func (h call) markOff() {
+	if h.config.ConsentedAt.IsZero() || note.IsOff(h.home, h.session) {
+		return
+	}
+	if err := note.BeginOff(h.home, h.session, h.transcript, h.at); err != nil {
+		h.log("mark session off", err)
+	}
 }
 
 func known(event string) bool {
@@ -100,6 +134,9 @@ type call struct {
 
 // answer leaves the note, sees to the daemon, and prints.
 func (h call) answer(out io.Writer) {
+	if err := note.EndOff(h.home, h.session, h.transcript, h.at); err != nil {
+		h.log("mark session on", err)
+	}
 	if err := note.Write(h.home, h.note()); err != nil {
 		h.log("write note", err)
 	}

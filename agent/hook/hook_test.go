@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/note"
@@ -210,9 +211,19 @@ func TestSilence(t *testing.T) {
 				t.Fatal(err)
 			}
 		}},
-		"LETTA_MODE off": {reason: "the plugin's switch", set: func(t *testing.T, _ string) {
+		"LETTA_MODE off": {reason: "the plugin's switch, and the session is marked already", set: func(t *testing.T, home string) {
 			t.Helper()
 			t.Setenv("LETTA_MODE", " OFF ")
+			if err := note.BeginOff(home, session, "", now); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		"LETTA_MODE off, no consent": {reason: "nothing will ever be heard", set: func(t *testing.T, home string) {
+			t.Helper()
+			t.Setenv("LETTA_MODE", "off")
+			if err := note.SaveConfig(home, note.Config{}); err != nil {
+				t.Fatal(err)
+			}
 		}},
 		"relative home": {reason: "would move with the agent", set: func(t *testing.T, _ string) {
 			t.Helper()
@@ -238,6 +249,59 @@ func TestSilence(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestOffIsMarkedOnce: what is said while a session is off must not be heard
+// when it is on again; so the first hook of either says how large the transcript
+// was, and prints and notes nothing else.
+func TestOffIsMarkedOnce(t *testing.T) {
+	transcript := filepath.Join(t.TempDir(), session+".jsonl")
+	grow := func(n int) {
+		t.Helper()
+		if err := os.WriteFile(transcript, make([]byte, n), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	home := configure(t, nil)
+	say := func(name string) string { return event(name, "transcript_path", transcript) }
+	var want []note.Off
+	times := func(when string) {
+		t.Helper()
+		got, err := note.Offs(home, session)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(want, got, cmpopts.IgnoreFields(note.Off{}, "Name", "Since", "Until", "Version")); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", when, diff)
+		}
+	}
+	grow(10)
+	run(say("Stop"))
+	times("a session that is on")
+	t.Setenv("LETTA_MODE", "off")
+	if got := run(say("SessionStart")) + run(say("UserPromptSubmit")); got != "" {
+		t.Errorf("off it prints %s", got)
+	}
+	grow(25)
+	run(say("Stop"))
+	want = []note.Off{{Transcript: transcript, From: 10}}
+	times("while it is off")
+	if n := len(notes(t, home)); n != 1 {
+		t.Errorf("%d notes, want the one of before", n)
+	}
+	t.Setenv("LETTA_MODE", "")
+	grow(30)
+	run(say("UserPromptSubmit"))
+	grow(50)
+	run(say("Stop"))
+	want = []note.Off{{Transcript: transcript, From: 10, To: 30}}
+	times("on again")
+	if err := note.SaveConfig(home, note.Config{Off: true, ConsentedAt: now}); err != nil {
+		t.Fatal(err)
+	}
+	run(say("Stop"))
+	want = append(want, note.Off{Transcript: transcript, From: 50})
+	times("off again, by the user's configuration")
 }
 
 func TestNoticeWaitsForAPrompt(t *testing.T) {

@@ -155,7 +155,7 @@ func hash(data []byte) string {
 // Sweep forgets contents that were first noted more than a day ago, and notes
 // that a kill left half written. The daemon calls it now and then.
 func Sweep(home string, now time.Time) error {
-	var errs []error
+	errs := []error{sweepOff(home, now)}
 	for dir, which := range map[string]func(string) bool{
 		filepath.Join(home, notesDir):          durable.IsTemp,
 		filepath.Join(home, notesDir, sameDir): func(string) bool { return true },

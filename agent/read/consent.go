@@ -13,6 +13,9 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	if line.Offset < cur.Baseline {
 		return s.hush(ReasonBeforeInit)
 	}
+	if reason := s.silent(line, record); reason != "" {
+		return s.hush(reason)
+	}
 	if !record.Timestamp.IsZero() && record.Timestamp.Before(s.src.ForkedAt) {
 		// Where it was said it was heard, or was not to be.
 		return s.hush(ReasonInherited)
@@ -29,7 +32,7 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	} else if s.want.Project.Remote != verdict.Project.Remote {
 		return s.hush(ReasonOtherProject)
 	}
-	if record.CompactSummary && cur.NoSummaries {
+	if record.CompactSummary && (cur.NoSummaries || s.want.NoSummaries) {
 		return s.hush(ReasonRetells)
 	}
 	if s.prompt(record) {

@@ -3,6 +3,7 @@ package read
 import (
 	"regexp"
 	"slices"
+	"time"
 
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/transcript"
@@ -29,6 +30,9 @@ type Cursor struct {
 	Signature  transcript.Signature `json:"signature,omitzero"`
 	Generation int64                `json:"generation,omitempty"`
 
+	// GenerationAt is when this generation was first seen; zero for the first.
+	GenerationAt time.Time `json:"generationAt,omitzero"`
+
 	// NextIndex is the number of parsable lines before Offset.
 	NextIndex int64 `json:"nextIndex"`
 
@@ -37,8 +41,14 @@ type Cursor struct {
 	LastCwd        string `json:"lastCwd,omitempty"`
 	LastEntrypoint string `json:"lastEntrypoint,omitempty"`
 
+	// LastTime is the time of the newest record that gave one.
+	LastTime time.Time `json:"lastTime,omitzero"`
+
 	// Calls are the newest calls of local tools that have no result yet, by id.
 	Calls []string `json:"calls,omitempty"`
+
+	// ForkedFrom is the session of which the newest record that says so is a copy.
+	ForkedFrom string `json:"forkedFrom,omitempty"`
 
 	// Baseline is the size the file had at init. Lines that begin before it
 	// are withheld.

@@ -39,13 +39,20 @@ type Source struct {
 	// that it was not. What was said before is the other one's.
 	ForkedAt time.Time
 
-	// Baseline is the size the file had at init, 0 where it did not exist.
+	// Baseline is the size the file had at init, 0 where it did not exist. Init
+	// is when that was: what a fork copied of an earlier time is not heard.
 	Baseline int64
+	Init     time.Time
+
+	// Silences are the times in which nothing may be heard. ForkedFrom is the
+	// session that this one is known to be a fork of.
+	Silences   []Silence
+	ForkedFrom string
 }
 
 // open returns the file to read on, and the cursor to read it from: the same,
-// or the start of the next generation.
-func open(src Source, cur Cursor) (found, Cursor, error) {
+// or the start of the next generation, first seen now.
+func open(src Source, cur Cursor, now time.Time) (found, Cursor, error) {
 	here, err := candidate(src.Path, cur)
 	if err != nil {
 		return found{}, cur, err
@@ -70,7 +77,10 @@ func open(src Source, cur Cursor) (found, Cursor, error) {
 	// Another file took the place, or the file was cut: what was read stays
 	// read, and this is a new one. Its lines are told apart from the old ones
 	// by the generation. Ranges that were still to be named went with the file.
-	cur = Cursor{Generation: cur.Generation + 1, LastCwd: cur.LastCwd, LastEntrypoint: cur.LastEntrypoint, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries}
+	cur = Cursor{
+		Generation: cur.Generation + 1, GenerationAt: now,
+		LastCwd: cur.LastCwd, LastEntrypoint: cur.LastEntrypoint, ForkedFrom: cur.ForkedFrom, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries,
+	}
 	here.signer = new(transcript.Signer)
 	return here.take(cur)
 }

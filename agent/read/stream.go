@@ -32,6 +32,9 @@ type Want struct {
 	// then decides.
 	Project *Project
 
+	// NoSummaries says that something was withheld of another stream.
+	NoSummaries bool
+
 	// Claimed are ids of whispers to look for in the main stream.
 	Claimed []string
 }
@@ -43,13 +46,14 @@ func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (B
 	if cur.fresh() {
 		cur.Baseline = src.Baseline
 	}
-	at, cur, err := open(src, cur)
+	now := r.Clock.Now().UTC()
+	at, cur, err := open(src, cur, now)
 	if err != nil {
 		return Batch{}, err
 	}
 	defer at.close()
 
-	s := &step{Reader: r, src: src, want: want, builder: newBuilder(src.Stream, cur, r.Clock.Now().UTC()), verdicts: map[place]Verdict{}}
+	s := &step{Reader: r, src: src, want: want, builder: newBuilder(src.Stream, cur, now), verdicts: map[place]Verdict{}}
 	// What is signed is what was read: were the file signed again at the end, one
 	// that was cut and has grown in between would pass for it.
 	lines := transcript.NewSignedLines(at.file, at.signer)

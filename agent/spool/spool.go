@@ -125,6 +125,32 @@ func (s *Spool) check(state *State, folder string) error {
 	return nil
 }
 
+// Transcripts lists the files that the sessions of a spool folder read, while
+// another process may have it open. What cannot be read is left out.
+func Transcripts(dir string) []string {
+	folders, err := os.ReadDir(dir)
+	if err != nil {
+		return nil // nothing was read yet
+	}
+	var paths []string
+	for _, folder := range folders {
+		var state State
+		data, err := durable.ReadFile(filepath.Join(dir, folder.Name(), stateFile), maxState)
+		if err != nil || json.Unmarshal(data, &state) != nil {
+			continue
+		}
+		paths = append(paths, state.Transcript)
+		for _, path := range state.AgentFiles {
+			paths = append(paths, path)
+		}
+		for _, cursor := range state.Cursors {
+			paths = append(paths, cursor.Path)
+		}
+	}
+	slices.Sort(paths)
+	return slices.Compact(paths)
+}
+
 // Ensure returns the session with that id, made now if it is new. The id is
 // taken in lower case. ErrSessionID: no Session can have it.
 func (s *Spool) Ensure(id string, now time.Time) (*Session, error) {

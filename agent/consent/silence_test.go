@@ -1,0 +1,127 @@
+package consent
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+var evening = time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)
+
+// TestSilencesAreKept: what a user said is on the disk, and what ended by the
+// clock is measured by whoever comes next.
+func TestSilencesAreKept(t *testing.T) {
+	home := t.TempDir()
+	sizes := map[string]int64{"/p/a.jsonl": 10, "/p/b.jsonl": 5}
+	measured := 0
+	measure := func(projects string) (map[string]int64, error) {
+		measured++
+		if projects != "/p" {
+			t.Errorf("measured below %q", projects)
+		}
+		return sizes, nil
+	}
+	update := func(now time.Time, change func(*Silences)) {
+		t.Helper()
+		err := UpdateSilences(t.Context(), home, now, measure, func(s *Silences) error {
+			change(s)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(evening, func(s *Silences) { s.Begin(ReasonPaused, "", "/p", evening, evening.Add(time.Hour), sizes) })
+	update(evening, func(s *Silences) { s.Begin(ReasonPrivate, "s", "/p", evening, time.Time{}, sizes) })
+	sizes = map[string]int64{"/moved/a.jsonl": 30, "/p/b.jsonl": 5, "/p/new.jsonl": 7, "/p/c.jsonl": 0}
+	update(evening.Add(59*time.Minute), func(*Silences) {})
+	if measured != 0 {
+		t.Error("measured before the end")
+	}
+	update(evening.Add(2*time.Hour), func(*Silences) {})
+	sizes["/p/new.jsonl"], sizes["/p/b.jsonl"] = 9, 2
+	update(evening.Add(3*time.Hour), func(s *Silences) {
+		if n := s.End(ReasonPrivate, "s", evening.Add(3*time.Hour), sizes); n != 1 {
+			t.Errorf("%d private silences ended", n)
+		}
+		if n := s.End(ReasonPaused, "", evening.Add(3*time.Hour), sizes); n != 0 {
+			t.Errorf("%d pauses ended a second time", n)
+		}
+	})
+	got, err := LoadSilences(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Silence{
+		{
+			Reason: ReasonPaused, Since: evening, Until: evening.Add(time.Hour), ByClock: true, Projects: "/p", Measured: true,
+			Ranges: map[string]Range{"/moved/a.jsonl": {10, 30}, "/p/new.jsonl": {0, 7}},
+		},
+		{
+			Reason: ReasonPrivate, Session: "s", Since: evening, Until: evening.Add(3 * time.Hour), Projects: "/p", Measured: true,
+			Ranges: map[string]Range{"/moved/a.jsonl": {10, 30}, "/p/new.jsonl": {0, 9}, "/p/b.jsonl": {0, 2}},
+		},
+	}
+	if diff := cmp.Diff(want, got.List); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for path, wanted := range map[string]struct {
+		bytes Range
+		ok    bool
+	}{"/elsewhere/a.jsonl": {Range{10, 30}, true}, "/p/b.jsonl": {Range{}, false}, "/p/new.jsonl": {Range{0, 7}, true}} {
+		if bytes, open, ok := got.List[0].Bytes(path); bytes != wanted.bytes || open || ok != wanted.ok {
+			t.Errorf("%s: %v, open %v, known %v, want %v", path, bytes, open, ok, wanted)
+		}
+	}
+	update(evening.Add(keepSilence+2*time.Hour), func(*Silences) {})
+	if got, err = LoadSilences(home); err != nil || len(got.List) != 1 {
+		t.Errorf("long after the pause %d silences are kept (%v), want the private one", len(got.List), err)
+	}
+}
+
+// TestSilencesThatCannotBeRead: without them nothing may be heard.
+func TestSilencesThatCannotBeRead(t *testing.T) {
+	for name, text := range map[string]string{"broken": "{", "newer": `{"version":2}`, "empty": ""} {
+		home := t.TempDir()
+		if err := os.WriteFile(filepath.Join(home, silenceFile), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := LoadSilences(home)
+		if diff := cmp.Diff(ErrSilences, err, cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", name, diff)
+		}
+		err = UpdateSilences(t.Context(), home, evening, nil, func(*Silences) error { return nil })
+		if diff := cmp.Diff(ErrSilences, err, cmpopts.EquateErrors()); diff != "" {
+			t.Errorf("%s, changed (-want +got):\n%s", name, diff)
+		}
+		if data, err := os.ReadFile(filepath.Join(home, silenceFile)); err != nil || string(data) != text {
+			t.Errorf("%s: it was replaced", name)
+		}
+	}
+}
+
+// TestAnEndThatCannotBeMeasuredIsNone: the silence goes on.
+func TestAnEndThatCannotBeMeasuredIsNone(t *testing.T) {
+	home := t.TempDir()
+	failing := func(string) (map[string]int64, error) { return nil, errors.New("no such folder") }
+	err := UpdateSilences(t.Context(), home, evening, failing, func(s *Silences) error {
+		s.Begin(ReasonPaused, "", "/p", evening, evening.Add(time.Minute), nil)
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := UpdateSilences(context.Background(), home, evening.Add(time.Hour), failing, func(*Silences) error { return nil }); err == nil {
+		t.Error("an end was taken that nobody measured")
+	}
+	got, err := LoadSilences(home)
+	if err != nil || !got.Due(evening.Add(time.Hour)) {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
