@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -130,6 +131,8 @@ type agentEntry struct {
 	busy chan struct{}
 	id   string
 	at   time.Time
+	// window is the model's context, in tokens.
+	window atomic.Int64
 }
 
 // Ensure returns the id of the agent.
@@ -156,6 +159,17 @@ func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMem
 		e.at = a.Clock.Now()
 	}
 	return e.id, nil
+}
+
+// Window is the size of the agent's model's context, in tokens; 0 while it is
+// not known, or the back end does not tell.
+func (a *Agents) Window(m *v1alpha1.TeamMemory, project string) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if e, ok := a.keys[agentKey{m.UID, project, m.Spec.Agent.ID}]; ok {
+		return int(e.window.Load())
+	}
+	return 0
 }
 
 // Forget drops what is known of an agent, after Letta said that it is gone.

@@ -61,9 +61,25 @@ type Opener struct {
 	// Clock tells how old a connection is.
 	Clock clock.PassiveClock
 
+	// FirstRest is how long an endpoint is left alone after a first failure.
+	// Zero means a second.
+	FirstRest time.Duration
+
 	mu     sync.Mutex
 	stores map[types.UID]opened[*store.Bucket]
 	lettas map[types.UID]opened[letta.Client]
+	// gates are those of Letta's endpoints, by URL. There are as many as
+	// TeamMemories ever named.
+	gates map[string]*gate
+	// refusals are the memories whose key Letta refused.
+	refusals map[types.UID]refusal
+}
+
+// refusal is Letta's no to one key, and until when nobody asks again.
+type refusal struct {
+	until      time.Time
+	generation int64
+	err        *outcome.Error
 }
 
 // opened is a connection and what it was made of.
@@ -79,6 +95,7 @@ func New(secrets client.Reader, transport http.RoundTripper, c clock.PassiveCloc
 	return &Opener{
 		Secrets: secrets, Transport: transport, Clock: c,
 		stores: map[types.UID]opened[*store.Bucket]{}, lettas: map[types.UID]opened[letta.Client]{},
+		gates: map[string]*gate{}, refusals: map[types.UID]refusal{},
 	}
 }
 
@@ -96,6 +113,59 @@ func (o *Opener) Store(ctx context.Context, m *v1alpha1.TeamMemory) (*store.Buck
 			}
 			return b, nil
 		})
+}
+
+// Resting is an error while nobody may call the memory's Letta, because it did
+// not answer a short while ago, asked to wait, or refused the key.
+func (o *Opener) Resting(m *v1alpha1.TeamMemory) error {
+	if err := o.refused(m); err != nil {
+		return err
+	}
+	return o.LettaError(m, o.gate(m.Spec.Letta.BaseURL).closed())
+}
+
+// gate returns the gate of an endpoint.
+func (o *Opener) gate(url string) *gate {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	g, ok := o.gates[url]
+	if !ok {
+		g = &gate{clock: o.Clock, first: o.FirstRest}
+		if g.first == 0 {
+			g.first = firstRest
+		}
+		o.gates[url] = g
+	}
+	return g
+}
+
+// refuse notes that Letta refused a memory's key, and for how long that is
+// believed: each session of the memory would hear the same.
+func (o *Opener) refuse(m *v1alpha1.TeamMemory, err error) error {
+	e := outcome.Of(err)
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.refusals[m.UID] = refusal{until: o.Clock.Now().Add(e.After), generation: m.Generation, err: e}
+	return err
+}
+
+// refused is what Letta said of a memory's key, while that is believed.
+func (o *Opener) refused(m *v1alpha1.TeamMemory) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	r, ok := o.refusals[m.UID]
+	if !ok {
+		return nil
+	}
+	// Never longer than it was to be, should the clock be set back.
+	wait := min(r.until.Sub(o.Clock.Now()), r.err.After)
+	if wait <= 0 || r.generation != m.Generation {
+		delete(o.refusals, m.UID)
+		return nil
+	}
+	e := *r.err
+	e.After = wait + jitter(wait)
+	return &e
 }
 
 // Letta opens the memory's Letta back end.
@@ -117,7 +187,7 @@ func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Clien
 			if err != nil {
 				return nil, outcome.Stallf(v1alpha1.InvalidSpecReason, "spec.letta: %w", err)
 			}
-			return c, nil
+			return gated{Client: c, gate: o.gate(spec.BaseURL)}, nil
 		})
 }
 

@@ -92,8 +92,10 @@ func TestAnAppServerHasAToken(t *testing.T) {
 		t.Fatal(err)
 	}
 	c, err := o.Letta(t.Context(), m)
-	if _, ok := c.(*appserver.Client); err != nil || !ok {
-		t.Errorf("with a token: %T, %v, want a client of the App Server", c, err)
+	if g, ok := c.(gated); err != nil || !ok {
+		t.Errorf("with a token: %T, %v, want a client behind a gate", c, err)
+	} else if _, ok := g.Client.(*appserver.Client); !ok {
+		t.Errorf("with a token: %T, want a client of the App Server", g.Client)
 	}
 	m.Generation, m.Spec.Letta.BaseURL = 2, "wss://evil.example.com"
 	if _, err := o.Letta(t.Context(), m); err == nil || outcome.Of(err).Reason != v1alpha1.InvalidSpecReason {

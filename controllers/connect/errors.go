@@ -35,20 +35,25 @@ func (o *Opener) StoreError(m *v1alpha1.TeamMemory, err error) error {
 func (o *Opener) LettaError(m *v1alpha1.TeamMemory, err error) error {
 	var retry *letta.RetryError
 	var busy *letta.BusyError
+	var resting *restingError
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, letta.ErrUnauthorized):
 		o.Forget(m.UID)
-		return outcome.RetryAfterf(v1alpha1.LettaRejectedReason, refused, "Letta refuses the key; check the Secret that TeamMemory %s names in spec.letta.credentialsSecretRef", m.Name)
+		return o.refuse(m, outcome.RetryAfterf(v1alpha1.LettaRejectedReason, refused, "Letta refuses the key; check the Secret that TeamMemory %s names in spec.letta.credentialsSecretRef", m.Name))
 	case errors.Is(err, letta.ErrQuota):
-		return outcome.RetryAfterf(v1alpha1.LettaRejectedReason, 10*time.Minute, "the quota at Letta is used up; it is tried again every ten minutes")
+		return o.refuse(m, outcome.RetryAfterf(v1alpha1.LettaRejectedReason, 10*time.Minute, "the quota at Letta is used up; it is tried again every ten minutes"))
 	case errors.Is(err, letta.ErrApprovalPending):
 		return outcome.RetryAfterf(v1alpha1.LettaRejectedReason, time.Minute, "the conversation waits for a tool call to be approved; deny it at Letta, and take that tool from the agent")
 	case errors.As(err, &busy):
 		return outcome.Waitf(v1alpha1.ProgressingReason, 5*time.Second, "another turn runs in the conversation")
-	case errors.As(err, &retry) && retry.After > 0:
-		return outcome.RetryAfterf(v1alpha1.LettaUnavailableReason, retry.After, "Letta at %s asks to wait", m.Spec.Letta.BaseURL)
+	case errors.As(err, &resting) && resting.asked:
+		return outcome.RetryAfterf(v1alpha1.LettaUnavailableReason, resting.after, "Letta at %s asks to wait", m.Spec.Letta.BaseURL)
+	case errors.As(err, &resting):
+		return outcome.RetryAfterf(v1alpha1.LettaUnavailableReason, resting.after, "Letta at %s does not answer", m.Spec.Letta.BaseURL)
+	case errors.As(err, &retry) && (retry.Limited || retry.After > 0):
+		return outcome.RetryAfterf(v1alpha1.LettaUnavailableReason, max(retry.After, firstRest), "Letta at %s asks to wait", m.Spec.Letta.BaseURL)
 	case errors.Is(err, letta.ErrUnavailable), errors.Is(err, letta.ErrOutcomeUnknown):
 		return outcome.Retryf(v1alpha1.LettaUnavailableReason, "Letta at %s does not answer", m.Spec.Letta.BaseURL)
 	case errors.Is(err, letta.ErrInvalid):
