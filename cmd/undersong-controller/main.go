@@ -22,6 +22,7 @@ import (
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/controllers/lag"
 	"github.com/undersong-dev/undersong/controllers/memoryblock"
@@ -149,20 +150,22 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	recorder := mgr.GetEventRecorder("undersong-controller")
 	turns := session.NewTurns()
 	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor)}
+	tokens := &budget.Ledger{Reader: mgr.GetClient(), Clock: c}
 
 	if err := mgr.Add(turns); err != nil {
 		return err
 	}
 	err = errors.Join(
 		(&session.Reconciler{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns,
+			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns, Budget: tokens,
 			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
 		}).SetupWithManager(ctx, mgr),
 		(&workstation.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
-		(&teammemory.Reconciler{Client: mgr.GetClient(), Connect: opener, Recorder: recorder}).SetupWithManager(mgr),
+		(&teammemory.Reconciler{Client: mgr.GetClient(), Connect: opener, Budget: tokens, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		(&memoryblock.Reconciler{Client: mgr.GetClient(), Connect: opener, Agents: agents, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("ping", healthz.Ping),
+		metrics.Registry.Register(turns),
 		metrics.Registry.Register(&lag.Collector{Reader: mgr.GetClient(), Clock: c}),
 	)
 	if err != nil {

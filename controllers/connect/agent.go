@@ -155,6 +155,7 @@ func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMem
 		return "", err
 	}
 	e.id = agent.ID
+	e.window.Store(agent.ContextWindow)
 	if a.Clock != nil {
 		e.at = a.Clock.Now()
 	}

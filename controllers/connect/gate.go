@@ -186,6 +186,19 @@ func (c gated) PutBlock(ctx context.Context, agentID string, b letta.Block, reas
 	return pass(c.gate, func() (string, error) { return c.Client.PutBlock(ctx, agentID, b, reason) })
 }
 
+func (c gated) DeleteBlock(ctx context.Context, agentID, label, reason string) (string, error) {
+	return pass(c.gate, func() (string, error) { return c.Client.DeleteBlock(ctx, agentID, label, reason) })
+}
+
+func (c gated) BlockHistory(ctx context.Context, agentID, label string, limit int) ([]letta.BlockRevision, error) {
+	return pass(c.gate, func() ([]letta.BlockRevision, error) { return c.Client.BlockHistory(ctx, agentID, label, limit) })
+}
+
+func (c gated) Recompile(ctx context.Context, ref letta.Ref) error {
+	_, err := pass(c.gate, func() (struct{}, error) { return struct{}{}, c.Client.Recompile(ctx, ref) })
+	return err
+}
+
 func (c gated) Lookup(ctx context.Context, ref letta.Ref, clientID string) (letta.Delivery, letta.Turn, error) {
 	type found struct {
 		d letta.Delivery

@@ -156,7 +156,7 @@ func TestASendIsNotTheTrial(t *testing.T) {
 		_, client := standing(d)
 		for range 100 {
 			_, _ = client.Send(t.Context(), letta.Ref{}, nil, letta.SendOptions{}) // fails
-			time.Sleep(time.Minute)                                               //nolint:forbidigo // in a bubble
+			time.Sleep(time.Minute)                                                //nolint:forbidigo // in a bubble
 		}
 		if n := d.sends.Load(); n != 1 {
 			t.Errorf("%d sends to a dead server, want the first alone", n)

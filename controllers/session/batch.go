@@ -44,6 +44,10 @@ type batch struct {
 	// line of the main stream.
 	lastIndex    int64
 	hasLastIndex bool
+	// imported says that these are lines of before.
+	imported bool
+	// limits are those that the batch was made with.
+	limits limits
 	// state is what the records say of the session.
 	state transcript.State
 }
@@ -56,10 +60,12 @@ func (b *batch) id(s *scope) string {
 }
 
 // limits says where a batch ends: at the cut until, if there is one, else
-// before the record that would make it larger than bytes. The policy says what
-// of a record counts.
+// before the record that would make it larger than bytes. A text of more than
+// entry bytes is cut to its head and tail. The policy says what of a record
+// counts.
 type limits struct {
 	bytes  int
+	entry  int
 	until  *v1alpha1.Cut
 	policy transcript.Policy
 }
@@ -69,12 +75,17 @@ type limits struct {
 // over lines without words, but not over more than one segment of them, so
 // that a reconcile stays short.
 func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet, w *v1alpha1.WriterSync, from v1alpha1.Cut, l limits) (*batch, error) {
-	b := &batch{workstation: w.Workstation, from: from, to: from}
-	c := &collecting{Reconciler: r, batch: b, s: s, bucket: bucket, seen: seen, limits: l, have: map[string]bool{}}
+	b := &batch{workstation: w.Workstation, from: from, to: from, limits: l}
+	c := &collecting{Reconciler: r, batch: b, s: s, bucket: bucket, seen: seen, have: map[string]bool{}}
 	for b.to.Segments < w.Verified.Segments && !reached(b.to, l.until) {
 		a, err := r.load(ctx, s, bucket, segmentID{w.Workstation, b.to.Segments + 1})
 		if err != nil {
 			return nil, err
+		}
+		if b.lines == 0 {
+			b.imported = a.header.Import
+		} else if l.until == nil && b.imported != a.header.Import {
+			break // they wait in different rows
 		}
 		full, err := c.take(ctx, a)
 		if err != nil {
@@ -94,7 +105,6 @@ type collecting struct {
 	s      *scope
 	bucket *store.Bucket
 	seen   *seenSet
-	limits limits
 	have   map[string]bool // ids in the batch
 	size   int             // of its entries
 }
@@ -139,7 +149,7 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 		c.tools.Fold(rec)
 		return false, nil
 	}
-	entries := shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools))
+	entries := shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools), c.limits.entry)
 	n := bytesOf(entries)
 	if c.limits.until == nil && len(c.entries) > 0 && n > 0 && c.size+n > c.limits.bytes {
 		return true, nil
@@ -156,7 +166,7 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 		for _, record := range carried {
 			c.add(record)
 		}
-		entries = shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools)) // with the names of calls
+		entries = shorten(rec.Memory(transcript.MainStream, c.s.ses.Spec.SessionID, c.limits.policy, &c.tools), c.limits.entry) // with the names of calls
 	}
 	if len(entries) > 0 {
 		c.add(said{id, entries})
@@ -169,14 +179,14 @@ func (c *collecting) line(ctx context.Context, a *archived, i int) (full bool, e
 // head and tail are delivered, all of it is in the archive.
 const maxEntry = 256 << 10
 
-// shorten cuts the texts that are too long.
-func shorten(entries []transcript.Entry) []transcript.Entry {
+// shorten cuts the texts of more than most bytes.
+func shorten(entries []transcript.Entry, most int) []transcript.Entry {
 	for i := range entries {
 		text := entries[i].Text
-		if len(text) <= maxEntry {
+		if len(text) <= most {
 			continue
 		}
-		head, tail := maxEntry*2/3, len(text)-maxEntry/4
+		head, tail := most*2/3, len(text)-most/4
 		for !utf8.RuneStart(text[head]) {
 			head--
 		}

@@ -6,7 +6,10 @@ import (
 	"fmt"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/crash"
 	"github.com/undersong-dev/undersong/internal/letta"
@@ -45,8 +48,11 @@ func (r *Reconciler) deliver(ctx context.Context, s *scope) error {
 		return nil // the answer is published before more is sent
 	}
 	if m := s.mem.Spec.Suspend; m == v1alpha1.SuspendDelivery || m == v1alpha1.SuspendAll {
-		r.Turns.abandon(s.key)
-		return outcome.Waitf(v1alpha1.SuspendedReason, 5*time.Minute, "spec.suspend of TeamMemory %s holds deliveries back", s.mem.Name)
+		if d == nil || d.Phase == v1alpha1.DeliveryPublished || !r.Turns.runs(s.key, clientID(d)) {
+			r.Turns.abandon(s.key)
+			return outcome.Waitf(v1alpha1.SuspendedReason, 5*time.Minute, "spec.suspend of TeamMemory %s holds deliveries back", s.mem.Name)
+		}
+		// What was sent is answered, and the answer is recorded.
 	}
 	bucket, err := r.Connect.Store(ctx, s.mem)
 	if err != nil {
@@ -55,15 +61,33 @@ func (r *Reconciler) deliver(ctx context.Context, s *scope) error {
 	if d != nil && (d.Phase == v1alpha1.DeliverySending || d.Phase == v1alpha1.DeliveryNudging) {
 		return r.settle(ctx, s, bucket, d)
 	}
+	if !backlog(s.ses) {
+		return r.beginParked(ctx, s, bucket)
+	}
+	if r.Turns.queued(s.key) {
+		return noPlace(s) // what it has to say is known, and there is no place yet
+	}
+	if err := r.Connect.Resting(s.mem); err != nil {
+		return err
+	}
+	if wait := r.pause(s); wait > 0 {
+		return underWay(s, wait, "more words are gathered for the next turn; see spec.delivery.minIntervalSeconds of TeamMemory "+s.mem.Name)
+	}
 	return r.begin(ctx, s, bucket)
+}
+
+// pause is how long a session that goes on gathers words for its next turn.
+func (r *Reconciler) pause(s *scope) time.Duration {
+	n := s.mem.Spec.Delivery.MinIntervalSeconds
+	if n == nil || *n == 0 || r.state(s.ses) == v1alpha1.SessionEnded {
+		return 0
+	}
+	return r.Turns.pause(s.key, time.Duration(*n)*time.Second)
 }
 
 // begin passes over lines without words and writes the ledger for the next
 // batch with words.
 func (r *Reconciler) begin(ctx context.Context, s *scope, bucket *store.Bucket) error {
-	if !backlog(s.ses) {
-		return nil
-	}
 	if err := r.inherit(ctx, s, bucket); err != nil {
 		return err
 	}
@@ -77,7 +101,7 @@ func (r *Reconciler) begin(ctx context.Context, s *scope, bucket *store.Bucket) 
 			return err
 		}
 		if len(b.entries) > 0 {
-			return r.ledger(ctx, s, b)
+			return r.ledger(ctx, s, bucket, seen, b)
 		}
 		r.advance(s, b)
 	}
@@ -86,25 +110,45 @@ func (r *Reconciler) begin(ctx context.Context, s *scope, bucket *store.Bucket) 
 
 // next collects the next batch of the first writer that has one.
 func (r *Reconciler) next(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet) (*batch, error) {
-	limit := defaultBatchBytes
-	if n := s.mem.Spec.Delivery.MaxBatchBytes; n != nil {
-		limit = int(*n)
-	}
 	for i := range s.ses.Status.SyncState.Writers {
 		w := &s.ses.Status.SyncState.Writers[i]
 		if w.Delivered.Segments >= w.Verified.Segments {
 			continue
 		}
-		return r.collect(ctx, s, bucket, seen, w, w.Delivered, limits{bytes: limit, policy: policyOf(s.mem, nil)})
+		return r.collect(ctx, s, bucket, seen, w, w.Delivered, r.limitsOf(s))
 	}
 	return nil, nil //nolint:nilnil // nothing left is an answer
 }
 
+const (
+	// windowPart is the part of the model's window that one batch may fill,
+	// and entryPart the part that one record may.
+	windowPart = 8
+	entryPart  = 4
+	// minBatchBytes is the least of both: a window that small is a mistake.
+	minBatchBytes = 1 << 10
+)
+
+// limitsOf are those of the next batch: the policy's, and the model's where
+// Letta tells.
+func (r *Reconciler) limitsOf(s *scope) limits {
+	l := limits{bytes: defaultBatchBytes, entry: maxEntry, policy: policyOf(s.mem, nil)}
+	if n := s.mem.Spec.Delivery.MaxBatchBytes; n != nil {
+		l.bytes = int(*n)
+	}
+	if window := r.Agents.Window(s.mem, connect.Project(s.mem, s.ses.Spec.Project.Remote)); window > 0 {
+		bytes := window * budget.BytesPerToken
+		l.bytes = min(l.bytes, max(bytes/windowPart, minBatchBytes))
+		l.entry = min(l.entry, max(bytes/entryPart, minBatchBytes))
+	}
+	return l
+}
+
 // ledger takes a place among the memory's turns, makes sure that there is a
 // conversation, and notes what is about to be sent.
-func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
-	if !r.place(s) {
-		return noPlace(s)
+func (r *Reconciler) ledger(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet, b *batch) error {
+	if err := r.place(ctx, s, b.imported); err != nil {
+		return err
 	}
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err == nil {
@@ -114,19 +158,35 @@ func (r *Reconciler) ledger(ctx context.Context, s *scope, b *batch) error {
 		r.Turns.drop(s.key)
 		return err
 	}
+	if l := r.limitsOf(s); l.bytes < b.limits.bytes || l.entry < b.limits.entry {
+		// Only now the model's window is known.
+		if b, err = r.collect(ctx, s, bucket, seen, ensureSync(s.ses, b.workstation), b.from, l); err != nil {
+			return err
+		}
+	}
 	d := &v1alpha1.Delivery{
 		ID: b.id(s), Workstation: b.workstation, From: b.from, To: b.to,
 		RenderVersion: transcript.RenderVersion, Phase: v1alpha1.DeliverySending, Attempts: 1,
 		ToolResults: s.mem.Spec.Capture.ToolResults, Thinking: s.mem.Spec.Capture.Thinking,
 	}
+	if b.limits.entry != maxEntry {
+		d.MaxEntryBytes = int32(b.limits.entry) //nolint:gosec // at most maxEntry
+	}
 	s.ses.Status.SyncState.Delivery = d
 	return r.prepared(s, d)
 }
 
-// place takes a place among the memory's turns. A Session that has one keeps
-// it.
-func (r *Reconciler) place(s *scope) bool {
-	return r.Turns.reserve(s.mem.UID, s.key, turnLimit(s.mem))
+// place takes a place among the memory's turns, if the budget allows one more.
+// A Session that has one keeps it. An error is an outcome that waits.
+func (r *Reconciler) place(ctx context.Context, s *scope, imported bool) error {
+	if err := r.Budget.Open(ctx, s.mem, s.ses.Spec.Owner, imported); err != nil {
+		r.Turns.give(s.key)
+		return err
+	}
+	if !r.Turns.reserve(s.mem.UID, s.key, claim{s.ses.Spec.Owner, imported}, turnLimit(s.mem)) {
+		return noPlace(s)
+	}
+	return nil
 }
 
 func turnLimit(m *v1alpha1.TeamMemory) int {
@@ -144,6 +204,9 @@ func noPlace(s *scope) error {
 // prepared says that the ledger is in status and will be acted on by the next
 // reconcile.
 func (r *Reconciler) prepared(s *scope, d *v1alpha1.Delivery) error {
+	now := metav1.NewTime(r.Clock.Now().Truncate(time.Second))
+	d.At = &now
+	r.spend(s)
 	r.Turns.prepare(s.key, clientID(d))
 	s.after = append(s.after, func(context.Context) { crash.Point(crash.ControllerLedgerWritten) })
 	return underWay(s, 0, giving)

@@ -24,6 +24,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/controllers/internal/status"
 	"github.com/undersong-dev/undersong/internal/outcome"
@@ -32,7 +33,7 @@ import (
 
 // Indexes of the cache.
 const (
-	memoryIndex      = "spec.memoryRef.name"
+	memoryIndex      = budget.MemoryIndex
 	workstationIndex = "spec.writers.workstation"
 	ownerIndex       = "spec.owner"
 )
@@ -58,6 +59,8 @@ type Reconciler struct {
 	Agents *connect.Agents
 	// Turns runs Letta turns.
 	Turns *Turns
+	// Budget counts what they cost.
+	Budget *budget.Ledger
 	// Redactor scans what the workstations scanned, once more.
 	Redactor *redact.Redactor
 	// Recorder emits events.
@@ -120,7 +123,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	if err := r.Client.Get(ctx, req.NamespacedName, obj); err != nil {
 		if apierrors.IsNotFound(err) {
 			r.Turns.drop(req.NamespacedName)
-			r.Turns.worked(req.NamespacedName)
+			r.Turns.forget(req.NamespacedName)
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("get Session: %w", err)
@@ -149,6 +152,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 	w := status.Writer{Client: r.Client, Recorder: r.Recorder}
 	res, written, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, r.untilIdle(obj))
+	r.Turns.unused(s.key)
 	if !written {
 		r.Turns.abandon(s.key)
 		return res, err
@@ -180,7 +184,10 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		return first
 	}
 	if backlog(s.ses) {
-		err := outcome.Waitf(v1alpha1.ProgressingReason, 0, "more lines wait to be delivered")
+		err := onward(s, 0, "more lines wait to be delivered")
+		status.Mark(s.ses, v1alpha1.DeliveredCondition, err)
+		first = sooner(first, err)
+	} else if err := r.tellParked(s); err != nil {
 		status.Mark(s.ses, v1alpha1.DeliveredCondition, err)
 		first = sooner(first, err)
 	}
@@ -250,7 +257,7 @@ func (r *Reconciler) answer(s *scope) {
 
 // SetupWithManager registers the reconciler, its indexes and its watches.
 func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) error {
-	if r.Client == nil || r.Live == nil || r.Connect == nil || r.Agents == nil || r.Turns == nil || r.Redactor == nil || r.Recorder == nil || r.Clock == nil {
+	if r.Client == nil || r.Live == nil || r.Connect == nil || r.Agents == nil || r.Turns == nil || r.Budget == nil || r.Redactor == nil || r.Recorder == nil || r.Clock == nil {
 		return errors.New("session: every dependency must be set")
 	}
 	if r.Timeout == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -25,6 +26,9 @@ const (
 	waitForTurn = time.Minute
 	// waitForForeignTurn is how often to ask about a turn of another process.
 	waitForForeignTurn = 2 * time.Second
+	// waitForBusy is how often to try while somebody else's turn runs in the
+	// conversation.
+	waitForBusy = 5 * time.Second
 	// waitForCache is how long to wait for the cache to see our own write.
 	waitForCache = 100 * time.Millisecond
 	// working and giving say what is under way.
@@ -32,8 +36,6 @@ const (
 	giving  = "the next words are given to Letta"
 	// maxRetry is the longest wait between two tries of a failing turn.
 	maxRetry = 5 * time.Minute
-	// bytesPerToken estimates tokens where the back end reports none.
-	bytesPerToken = 4
 )
 
 // settle brings a delivery that is in the ledger to its end. When this process
@@ -51,11 +53,17 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, bucket *store.Bucket,
 			return r.record(ctx, s, bucket, d, turn)
 		}
 		r.Turns.drop(s.key)
-		return r.failed(s, turn, err)
+		return r.failed(ctx, s, turn, err)
 	case turnUnknown:
 	}
-	if wait := r.Turns.rest(s.key, r.Clock.Now()); wait > 0 {
+	if wait := r.Turns.rest(s.key); wait > 0 {
 		return underWay(s, wait, working)
+	}
+	if r.Turns.queued(s.key) {
+		return noPlace(s)
+	}
+	if err := r.Connect.Resting(s.mem); err != nil {
+		return err
 	}
 	// Never longer than the delay itself, should the clock be set back.
 	if wait := min(r.TakeoverDelay-r.Clock.Since(r.started), r.TakeoverDelay); wait > 0 {
@@ -78,26 +86,25 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 	if err != nil {
 		return err
 	}
+	_, b, err := r.again(ctx, s, bucket, d)
+	if err != nil {
+		return err
+	}
 	text := nudge(d.ID)
 	if d.Phase == v1alpha1.DeliverySending {
-		_, b, err := r.again(ctx, s, bucket, d)
-		if err != nil {
-			return err
-		}
 		text = b.message(s, d.ID)
 	}
 	ref := letta.Ref{AgentID: s.ses.Status.SyncState.AgentID, ConversationID: s.ses.Status.SyncState.ConversationID}
 	in := []letta.Input{{ClientID: clientID(d), Text: text}}
-	opt := letta.SendOptions{}
-	if n := s.mem.Spec.Delivery.TurnTimeoutSeconds; n != nil {
-		opt.Timeout = time.Duration(*n) * time.Second
+	if err := r.place(ctx, s, b.imported); err != nil {
+		return err
 	}
-	if !r.place(s) {
-		return noPlace(s)
-	}
+	opt := letta.SendOptions{Timeout: turnTimeout(s.mem)}
+	bill := r.bill(s, clientID(d), b.imported, len(text))
 	started := r.Turns.start(s.key, clientID(d), func(ctx context.Context) (letta.Turn, error) {
 		turn, err := c.Send(ctx, ref, in, opt)
 		crash.Point(crash.ControllerTurnSent)
+		bill(turn, err)
 		return turn, err
 	})
 	if !started {
@@ -110,8 +117,23 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 // condition it is left there until a turn succeeds: a condition that flaps
 // with every try would write and report each of them.
 func underWay(s *scope, after time.Duration, message string) error {
+	return keeping(s, after, message, v1alpha1.LettaUnavailableReason, v1alpha1.LettaRejectedReason, v1alpha1.DeliveryParkedReason)
+}
+
+// onward waits after a turn that succeeded. Parked deliveries are still told
+// of, as long as there are any.
+func onward(s *scope, after time.Duration, message string) error {
+	if len(s.ses.Status.SyncState.Parked) > 0 {
+		return keeping(s, after, message, v1alpha1.DeliveryParkedReason)
+	}
+	return outcome.Waitf(v1alpha1.ProgressingReason, after, "%s", message)
+}
+
+// keeping waits, and leaves a failure for one of these reasons in the
+// condition.
+func keeping(s *scope, after time.Duration, message string, reasons ...string) error {
 	c := apimeta.FindStatusCondition(s.ses.Status.Conditions, v1alpha1.DeliveredCondition)
-	if c != nil && c.Status == metav1.ConditionFalse && (c.Reason == v1alpha1.LettaUnavailableReason || c.Reason == v1alpha1.LettaRejectedReason) {
+	if c != nil && c.Status == metav1.ConditionFalse && slices.Contains(reasons, c.Reason) {
 		return outcome.RetryAfterf(c.Reason, max(after, time.Millisecond), "%s", c.Message)
 	}
 	return outcome.Waitf(v1alpha1.ProgressingReason, after, "%s", message)
@@ -123,21 +145,28 @@ func (r *Reconciler) again(ctx context.Context, s *scope, bucket *store.Bucket, 
 	if err != nil {
 		return nil, nil, err
 	}
-	b, err := r.collect(ctx, s, bucket, seen, ensureSync(s.ses, d.Workstation), d.From, limits{until: &d.To, policy: policyOf(s.mem, d)})
+	l := limits{entry: maxEntry, until: &d.To, policy: policyOf(s.mem, d)}
+	if d.MaxEntryBytes != 0 {
+		l.entry = int(d.MaxEntryBytes)
+	}
+	b, err := r.collect(ctx, s, bucket, seen, ensureSync(s.ses, d.Workstation), d.From, l)
 	return seen, b, err
 }
 
 // lookUp asks Letta what became of a delivery.
 //
-//	Replied → record    Running → wait    NoReply → nudge
-//	Absent  → send      Unknown → send again, counted
+//	Replied → record    Running → wait, cancel what takes too long
+//	NoReply → nudge     Absent  → send    Unknown → send again, counted
+//
+// What was tried too often is parked instead.
 func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery) error {
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err != nil {
 		return err
 	}
 	st := s.ses.Status.SyncState
-	found, turn, err := c.Lookup(ctx, letta.Ref{AgentID: st.AgentID, ConversationID: st.ConversationID}, clientID(d))
+	ref := letta.Ref{AgentID: st.AgentID, ConversationID: st.ConversationID}
+	found, turn, err := c.Lookup(ctx, ref, clientID(d))
 	if err != nil {
 		return r.lettaError(s, err)
 	}
@@ -145,29 +174,38 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 	case letta.DeliveryReplied:
 		return r.record(ctx, s, bucket, d, turn)
 	case letta.DeliveryRunning:
+		if r.overdue(s, d) {
+			return r.cancel(ctx, s, c, ref)
+		}
 		return underWay(s, waitForForeignTurn, working)
 	case letta.DeliveryNoReply, letta.DeliveryAbsent, letta.DeliveryUnknown:
 	}
-	if !r.place(s) {
-		return noPlace(s)
+	// Nothing ran, and nothing was refused: that is no attempt.
+	idle := found == letta.DeliveryAbsent && turn.RunID == ""
+	_, b, err := r.again(ctx, s, bucket, d)
+	if err != nil {
+		return err
 	}
-	switch found {
-	case letta.DeliveryNoReply:
+	if !idle {
+		r.bill(s, clientID(d), b.imported, bytesOf(b.entries))(turn, nil)
+	}
+	if r.hopeless(s, d) && (!idle || r.Turns.refusals(s.key) > 0) {
+		return r.park(s, d, b)
+	}
+	if err := r.place(ctx, s, b.imported); err != nil {
+		return err
+	}
+	switch {
+	case idle:
+		r.Turns.prepare(s.key, clientID(d))
+		return r.send(ctx, s, bucket, d)
+	case found == letta.DeliveryNoReply:
 		d.Phase = v1alpha1.DeliveryNudging
-		d.Attempts++
-		return r.prepared(s, d)
-	case letta.DeliveryAbsent:
-		if turn.RunID == "" {
-			r.Turns.prepare(s.key, clientID(d))
-			return r.send(ctx, s, bucket, d)
-		}
-		// A turn ran and left nothing: the server would repeat its failure
-		// under the same id.
-		d.Attempts++
-		return r.prepared(s, d)
-	case letta.DeliveryUnknown, letta.DeliveryReplied, letta.DeliveryRunning:
+	case found == letta.DeliveryUnknown:
+		resends.Inc()
 	}
-	resends.Inc()
+	// Under a fresh id: the server would repeat a failure under the same one.
+	retries.Inc()
 	d.Attempts++
 	return r.prepared(s, d)
 }
@@ -177,15 +215,24 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 //
 // It waits longer with each failure, whatever else wakes the Session: a turn
 // costs money, and a queue's own backoff begins anew with every wait.
-func (r *Reconciler) failed(s *scope, turn letta.Turn, err error) error {
-	wait := r.Turns.failed(s.key, r.Clock.Now(), r.retryAfter)
-	if errors.Is(err, letta.ErrOutcomeUnknown) {
-		turns.WithLabelValues(resultUnknown).Inc()
-	} else {
-		turns.WithLabelValues(resultFailed).Inc()
-		if errors.Is(err, letta.ErrTurnFailed) && !errors.Is(err, letta.ErrQuota) && !errors.Is(err, letta.ErrUnauthorized) {
-			return outcome.RetryAfterf(v1alpha1.LettaRejectedReason, wait, "Letta's turn ended with %s; it is tried again, see the model's logs at Letta", stopReason(turn))
+func (r *Reconciler) failed(ctx context.Context, s *scope, turn letta.Turn, err error) error {
+	var busy *letta.BusyError
+	if errors.As(err, &busy) { // nothing was sent
+		if r.overdue(s, s.ses.Status.SyncState.Delivery) {
+			return r.cancelRunning(ctx, s) // what runs there is older than any turn may be
 		}
+		return underWay(s, waitForBusy, "another turn runs in the conversation")
+	}
+	refused := errors.Is(err, letta.ErrTurnFailed) || errors.Is(err, letta.ErrInvalid)
+	wait := r.Turns.failed(s.key, refused, r.retryAfter)
+	switch {
+	case errors.Is(err, letta.ErrOutcomeUnknown):
+		turns.WithLabelValues(resultUnknown).Inc()
+	case refused:
+		turns.WithLabelValues(resultFailed).Inc()
+	}
+	if errors.Is(err, letta.ErrTurnFailed) && !errors.Is(err, letta.ErrQuota) && !errors.Is(err, letta.ErrUnauthorized) && !errors.Is(err, letta.ErrUnavailable) && !errors.Is(err, letta.ErrApprovalPending) {
+		return outcome.RetryAfterf(v1alpha1.LettaRejectedReason, wait, "Letta's turn ended with %s; it is tried again, see the model's logs at Letta", stopReason(turn))
 	}
 	err = r.lettaError(s, err)
 	if o := *outcome.Of(err); o.Kind == outcome.Retry && o.After < wait {
@@ -247,21 +294,17 @@ func (r *Reconciler) record(ctx context.Context, s *scope, bucket *store.Bucket,
 	if err := r.writeSeen(ctx, s, bucket, seen, b); err != nil {
 		return err
 	}
-	r.advance(s, b)
-	d.Phase = v1alpha1.DeliveryDelivered
-	usage := &s.ses.Status.Usage
-	usage.Turns++
-	if turn.Usage.Reported {
-		usage.Tokens += turn.Usage.TotalTokens
-		usage.Source = v1alpha1.UsageReported
-	} else {
-		usage.Tokens += int64(bytesOf(b.entries)) / bytesPerToken
-		usage.Source = v1alpha1.UsageEstimated
+	if !r.unpark(s, d) {
+		r.advance(s, b)
 	}
+	d.Phase = v1alpha1.DeliveryDelivered
+	s.ses.Status.Usage.Turns++
+	r.bill(s, clientID(d), b.imported, bytesOf(b.entries))(turn, nil)
+	r.spend(s)
 	r.Turns.worked(s.key)
 	s.after = append(s.after, func(context.Context) {
 		turns.WithLabelValues(resultReplied).Inc()
 		crash.Point(crash.ControllerDelivered)
 	})
-	return outcome.Waitf(v1alpha1.ProgressingReason, 0, "Letta's answer is published")
+	return onward(s, 0, "Letta's answer is published")
 }

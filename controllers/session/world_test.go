@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -175,8 +176,11 @@ func (w *world) restart() {
 	w.t.Cleanup(stop)
 	go func() { _ = turns.Start(run) }()
 	w.recorder = events.NewFakeRecorder(64)
+	opener := connect.New(c, w.counter.Wrap(nil), clock.RealClock{})
+	opener.FirstRest = 10 * time.Millisecond
 	w.r = &Reconciler{
-		Client: c, Live: c, Connect: connect.New(c, w.counter.Wrap(nil), clock.RealClock{}), Agents: &connect.Agents{}, Turns: turns,
+		Client: c, Live: c, Connect: opener, Agents: &connect.Agents{}, Turns: turns,
+		Budget:   &budget.Ledger{Reader: c, Clock: clock.RealClock{}},
 		Redactor: redactor, Recorder: w.recorder, Clock: clock.RealClock{},
 		RetryBase: 10 * time.Millisecond,
 	}

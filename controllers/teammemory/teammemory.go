@@ -9,10 +9,13 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -23,6 +26,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/controllers/internal/status"
 	"github.com/undersong-dev/undersong/internal/letta"
@@ -47,8 +51,15 @@ type Reconciler struct {
 	Client client.Client
 	// Connect opens the store and Letta.
 	Connect *connect.Opener
+	// Budget counts what turns cost.
+	Budget *budget.Ledger
 	// Recorder emits events.
 	Recorder events.EventRecorder
+	// Clock tells when the counters are renewed.
+	Clock clock.PassiveClock
+
+	mu      sync.Mutex
+	counted map[types.UID]time.Time
 }
 
 // Reconcile looks at one TeamMemory.
@@ -64,14 +75,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	obj.Status.SegmentFormat = segment.Format
 	err := r.look(ctx, obj)
 	w := status.Writer{Client: r.Client, Recorder: r.Recorder}
-	res, _, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, interval)
+	res, written, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, interval)
+	if written {
+		r.spent(before, obj)
+	}
 	return res, err
 }
 
 // look runs the checks. When it returns nil the memory can be used.
 func (r *Reconciler) look(ctx context.Context, m *v1alpha1.TeamMemory) error {
-	if err := r.count(ctx, m); err != nil {
-		return err
+	if r.due(m) {
+		if err := r.count(ctx, m); err != nil {
+			return err
+		}
 	}
 	return errors.Join(r.store(ctx, m), r.letta(ctx, m))
 }
@@ -122,10 +138,29 @@ func (r *Reconciler) letta(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	return nil
 }
 
+// due reports whether the counters are to be renewed: once in an interval,
+// however often the memory is looked at because something fails.
+func (r *Reconciler) due(m *v1alpha1.TeamMemory) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.Clock.Now()
+	at, ok := r.counted[m.UID]
+	// A healthy memory is looked at once in an interval, to the moment. After
+	// a spec was changed people look at the numbers.
+	if since := now.Sub(at); ok && since >= 0 && since < interval*9/10 && m.Status.ObservedGeneration == m.Generation {
+		return false
+	}
+	if r.counted == nil {
+		r.counted = map[types.UID]time.Time{}
+	}
+	r.counted[m.UID] = now
+	return true
+}
+
 // count renews the counters from the cache.
 func (r *Reconciler) count(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	var list v1alpha1.SessionList
-	if err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{"spec.memoryRef.name": m.Name}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{budget.MemoryIndex: m.Name}); err != nil {
 		return fmt.Errorf("list Sessions: %w", err)
 	}
 	m.Status.Sessions, m.Status.Lagging = int64(len(list.Items)), 0
@@ -134,13 +169,37 @@ func (r *Reconciler) count(ctx context.Context, m *v1alpha1.TeamMemory) error {
 			m.Status.Lagging++
 		}
 	}
+	today, err := r.Budget.Today(ctx, m)
+	if err != nil {
+		return err
+	}
+	if today == nil && m.Status.Usage != nil {
+		today = m.Status.Usage.DeepCopy()
+		if today.Day != budget.Day(r.Clock.Now()) {
+			today.Percent = 0 // a new day
+		}
+	}
+	m.Status.Usage = today
 	return nil
+}
+
+// spent emits one event when the day's tokens have come to their end.
+func (r *Reconciler) spent(before, m *v1alpha1.TeamMemory) {
+	is := m.Status.Usage
+	if is == nil || is.Percent < 100 {
+		return
+	}
+	if was := before.Status.Usage; was != nil && was.Day == is.Day && was.Percent >= 100 {
+		return
+	}
+	r.Recorder.Eventf(m, nil, corev1.EventTypeWarning, v1alpha1.BudgetExhaustedReason, "Reconcile",
+		"the %d tokens of %s are spent; deliveries go on the next day at 00:00 UTC, or when spec.budget.dailyTokens is raised", budget.Limit(m), is.Day)
 }
 
 // SetupWithManager registers the reconciler. The index spec.memoryRef.name of
 // Sessions is the Session reconciler's.
 func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
-	if r.Client == nil || r.Connect == nil || r.Recorder == nil {
+	if r.Client == nil || r.Connect == nil || r.Budget == nil || r.Recorder == nil || r.Clock == nil {
 		return errors.New("teammemory: every dependency must be set")
 	}
 	return ctrl.NewControllerManagedBy(mgr).

@@ -17,11 +17,13 @@ import (
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/test/versity"
@@ -54,6 +56,7 @@ type world struct {
 	letta    *lettatest.Server
 	r        *Reconciler
 	recorder *events.FakeRecorder
+	clock    *clocktesting.FakePassiveClock
 }
 
 var key = types.NamespacedName{Namespace: "ns", Name: "team"}
@@ -94,7 +97,11 @@ func newWorld(t *testing.T, change func(*v1alpha1.TeamMemory, *corev1.Secret, *c
 		WithIndex(&v1alpha1.Session{}, "spec.memoryRef.name", func(o client.Object) []string {
 			return []string{o.(*v1alpha1.Session).Spec.MemoryRef.Name} //nolint:forcetypeassert // registered for Sessions
 		}).Build()
-	w.r = &Reconciler{Client: w.c, Connect: connect.New(w.c, nil, clock.RealClock{}), Recorder: w.recorder}
+	w.clock = clocktesting.NewFakePassiveClock(time.Now())
+	w.r = &Reconciler{
+		Client: w.c, Connect: connect.New(w.c, nil, clock.RealClock{}), Recorder: w.recorder, Clock: w.clock,
+		Budget: &budget.Ledger{Reader: w.c, Clock: w.clock},
+	}
 	return w
 }
 
