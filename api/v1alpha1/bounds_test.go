@@ -81,8 +81,13 @@ status.syncState.blocks[].bytes                  required minimum=0
 status.syncState.blocks[].digest                 required pattern=^[0-9a-f]{64}$
 status.syncState.blocks[].label                  required pattern=^[a-z0-9][a-z0-9_-]{0,62}$
 status.syncState.conversationID                  maxLength=128
+status.syncState.corrections                     maxItems=16 unique=
+status.syncState.corrections[]                   pattern=^[0-9a-f-]{1,64}$
+status.syncState.delivery.answer                 enum=Publish|Drop
 status.syncState.delivery.attempts               required minimum=1 format=int32
 status.syncState.delivery.at                     format=date-time
+status.syncState.delivery.corrections            maxItems=16 unique=
+status.syncState.delivery.corrections[]          pattern=^[0-9a-f-]{1,64}$
 status.syncState.delivery.from                   required
 status.syncState.delivery.from.lines             required minimum=0
 status.syncState.delivery.from.segments          required minimum=0
@@ -102,8 +107,11 @@ status.syncState.memoryRevision                  maxLength=128
 status.syncState.parked                          maxItems=8
 status.syncState.parked[].at                     required format=date-time
 status.syncState.parked[].delivery               required
+status.syncState.parked[].delivery.answer        enum=Publish|Drop
 status.syncState.parked[].delivery.attempts      required minimum=1 format=int32
 status.syncState.parked[].delivery.at            format=date-time
+status.syncState.parked[].delivery.corrections   maxItems=16 unique=
+status.syncState.parked[].delivery.corrections[] pattern=^[0-9a-f-]{1,64}$
 status.syncState.parked[].delivery.from          required
 status.syncState.parked[].delivery.from.lines    required minimum=0
 status.syncState.parked[].delivery.from.segments required minimum=0
@@ -280,7 +288,11 @@ var (
 		accepted: []string{"a", "0", "open_items", "a-b", strings.Repeat("a", 63)},
 		refused:  []string{"", strings.Repeat("a", 64), "-a", "_a", "A", "a.b", "a/b", "a\n"},
 	}
-	day = example{accepted: []string{"2026-11-30", "0000-00-00"}, refused: []string{"", "2026-11-3", "2026-11-300", "20261130", "2026-11-30\n"}}
+	day     = example{accepted: []string{"2026-11-30", "0000-00-00"}, refused: []string{"", "2026-11-3", "2026-11-300", "20261130", "2026-11-30\n"}}
+	whisper = example{
+		accepted: []string{"a", "0-", strings.Repeat("0", 64)},
+		refused:  []string{"", strings.Repeat("a", 65), "A", "g", "a b", "a\n"},
+	}
 	url = example{
 		accepted: []string{"https://host", "https://host.example.com:8443", "https://[::1]:8283"},
 		refused:  []string{"", "https://", "host", "ftp://host", "https://host/path", "https://user@host", "https://host?x", "https://host\n"},
@@ -291,16 +303,19 @@ var (
 // Kubernetes.
 var examples = map[string]map[string]example{
 	"Session": {
-		"spec.sessionID":                            identity,
-		"spec.forkedFrom":                           identity,
-		"spec.project.remote":                       remote,
-		"spec.requests[].id":                        {accepted: []string{"a", "-", strings.Repeat("0", 36)}, refused: []string{"", strings.Repeat("0", 37), "A", "a_b", "a.b", "a\n"}},
-		"spec.writers[].chain":                      hash,
-		"spec.writers[].previousChain":              hash,
-		"status.usage.day":                          day,
-		"status.syncState.blocks[].digest":          hash,
-		"status.syncState.blocks[].label":           label,
-		"status.syncState.writers[].verified.chain": hash,
+		"spec.sessionID":                                   identity,
+		"spec.forkedFrom":                                  identity,
+		"spec.project.remote":                              remote,
+		"spec.requests[].id":                               {accepted: []string{"a", "-", strings.Repeat("0", 36)}, refused: []string{"", strings.Repeat("0", 37), "A", "a_b", "a.b", "a\n"}},
+		"spec.writers[].chain":                             hash,
+		"spec.writers[].previousChain":                     hash,
+		"status.usage.day":                                 day,
+		"status.syncState.blocks[].digest":                 hash,
+		"status.syncState.blocks[].label":                  label,
+		"status.syncState.corrections[]":                   whisper,
+		"status.syncState.delivery.corrections[]":          whisper,
+		"status.syncState.parked[].delivery.corrections[]": whisper,
+		"status.syncState.writers[].verified.chain":        hash,
 	},
 	"Workstation": {
 		"spec.publicKey": {

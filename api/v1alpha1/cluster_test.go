@@ -100,6 +100,7 @@ func full(kind, name string) *unstructured.Unstructured {
 			"id": "d", "workstation": "wks-a", "from": cut(), "to": cut(), "at": when, "maxEntryBytes": int64(1024),
 			"renderVersion": int64(1), "phase": "Sending", "attempts": int64(1),
 			"toolResults": "Local", "thinking": "Deny",
+			"answer": "Publish", "corrections": []any{"0"},
 		}
 	}
 	content := map[string]fields{
@@ -133,7 +134,7 @@ func full(kind, name string) *unstructured.Unstructured {
 				"answered": []any{fields{"id": "r", "result": "Done", "message": "m"}},
 				"syncState": fields{
 					"conversationID": "c", "agentID": "a", "lastProcessedIndex": int64(1),
-					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s",
+					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s", "corrections": []any{"0"},
 					"blocks":   []any{fields{"label": "brief", "digest": chain("a"), "bytes": int64(1)}},
 					"delivery": delivery(),
 					"parked": []any{fields{

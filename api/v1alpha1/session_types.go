@@ -167,7 +167,8 @@ type Request struct {
 	// +kubebuilder:validation:MaxLength=63
 	Workstation string `json:"workstation,omitempty"`
 
-	// fromLine is the first line meant, from 1. Omitted means the first.
+	// fromLine is the first line meant, from 1, counted over the lines of the
+	// writer's segments, of all streams. Omitted means the first.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	FromLine *int64 `json:"fromLine,omitempty"`
@@ -332,6 +333,18 @@ const (
 	DeliveryPublished DeliveryPhase = "Published"
 )
 
+// DeliveryAnswer says what is done with the answer to a delivery.
+// +kubebuilder:validation:Enum=Publish;Drop
+type DeliveryAnswer string
+
+const (
+	// AnswerPublish: it is published.
+	AnswerPublish DeliveryAnswer = "Publish"
+	// AnswerDrop: it is not, because the owner had lines of the delivery
+	// erased meanwhile.
+	AnswerDrop DeliveryAnswer = "Drop"
+)
+
 // Cut is a position in one writer's segments: so many whole segments, and so
 // many lines of the next.
 type Cut struct {
@@ -394,6 +407,19 @@ type Delivery struct {
 	// +required
 	// +kubebuilder:validation:Minimum=1
 	Attempts int32 `json:"attempts"`
+
+	// answer is Drop when lines of this delivery were erased since it began.
+	// Omitted means Publish.
+	// +optional
+	Answer DeliveryAnswer `json:"answer,omitempty"`
+
+	// corrections are the ids of whispers that their reader calls wrong, as
+	// the agent is told with this delivery.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-f-]{1,64}$`
+	Corrections []string `json:"corrections,omitempty"`
 
 	// at is when the newest attempt was prepared.
 	// +optional
@@ -543,6 +569,14 @@ type SyncState struct {
 	// delivery is the newest delivery, finished or not.
 	// +optional
 	Delivery *Delivery `json:"delivery,omitempty"`
+
+	// corrections are the ids of whispers that their reader calls wrong, of
+	// which the agent was not told yet.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:Pattern=`^[0-9a-f-]{1,64}$`
+	Corrections []string `json:"corrections,omitempty"`
 
 	// parked are deliveries that Letta did not answer however often it was
 	// asked, oldest first. When it is full nothing more is given up.

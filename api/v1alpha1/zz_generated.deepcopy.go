@@ -171,6 +171,11 @@ func (in *Delivery) DeepCopyInto(out *Delivery) {
 	*out = *in
 	out.From = in.From
 	out.To = in.To
+	if in.Corrections != nil {
+		in, out := &in.Corrections, &out.Corrections
+		*out = make([]string, len(*in))
+		copy(*out, *in)
+	}
 	if in.At != nil {
 		in, out := &in.At, &out.At
 		*out = (*in).DeepCopy()
@@ -654,6 +659,11 @@ func (in *SyncState) DeepCopyInto(out *SyncState) {
 		in, out := &in.Delivery, &out.Delivery
 		*out = new(Delivery)
 		(*in).DeepCopyInto(*out)
+	}
+	if in.Corrections != nil {
+		in, out := &in.Corrections, &out.Corrections
+		*out = make([]string, len(*in))
+		copy(*out, *in)
 	}
 	if in.Parked != nil {
 		in, out := &in.Parked, &out.Parked

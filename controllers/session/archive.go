@@ -37,21 +37,30 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 	if err != nil {
 		return nil, err
 	}
+	a, _, err := r.read(ctx, s, bucket, id, key)
+	if err != nil {
+		return nil, err
+	}
+	s.archive[id] = a
+	return a, nil
+}
+
+// read reads one object of the archive, and returns its uncompressed bytes as
+// well.
+func (r *Reconciler) read(ctx context.Context, s *scope, bucket *store.Bucket, id segmentID, key string) (*archived, []byte, error) {
 	packed, err := bucket.Get(ctx, key, segment.MaxPacked)
 	if err != nil {
-		return nil, r.Connect.StoreError(s.mem, err)
+		return nil, nil, r.Connect.StoreError(s.mem, err)
 	}
 	raw, err := segment.Unpack(packed)
 	if err != nil {
-		return nil, damaged(id, err)
+		return nil, nil, damaged(id, err)
 	}
 	h, lines, err := segment.Decode(raw)
 	if err != nil {
-		return nil, damaged(id, err)
+		return nil, nil, damaged(id, err)
 	}
-	a := &archived{header: h, lines: lines}
-	s.archive[id] = a
-	return a, nil
+	return &archived{header: h, lines: lines}, raw, nil
 }
 
 // find returns the key of a verified segment. The key ends in the chain over

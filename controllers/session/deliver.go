@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -43,6 +44,9 @@ const (
 // later reconcile after a live read, so that two processes, or one that died,
 // never send the same words twice knowingly.
 func (r *Reconciler) deliver(ctx context.Context, s *scope) error {
+	if err := r.requests(ctx, s); err != nil {
+		return err
+	}
 	d := s.ses.Status.SyncState.Delivery
 	if d != nil && d.Phase == v1alpha1.DeliveryDelivered {
 		return nil // the answer is published before more is sent
@@ -168,6 +172,7 @@ func (r *Reconciler) ledger(ctx context.Context, s *scope, bucket *store.Bucket,
 		ID: b.id(s), Workstation: b.workstation, From: b.from, To: b.to,
 		RenderVersion: transcript.RenderVersion, Phase: v1alpha1.DeliverySending, Attempts: 1,
 		ToolResults: s.mem.Spec.Capture.ToolResults, Thinking: s.mem.Spec.Capture.Thinking,
+		Corrections: slices.Clone(s.ses.Status.SyncState.Corrections),
 	}
 	if b.limits.entry != maxEntry {
 		d.MaxEntryBytes = int32(b.limits.entry) //nolint:gosec // at most maxEntry

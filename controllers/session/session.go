@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"sync"
 	"time"
 
@@ -234,25 +233,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
 	if s.ses.Status.SyncState == nil {
 		s.ses.Status.SyncState = &v1alpha1.SyncState{LastProcessedIndex: -1}
 	}
-	r.answer(s)
 	return nil
-}
-
-// answer answers requests that this version cannot carry out, so that their
-// owner is not left waiting.
-func (r *Reconciler) answer(s *scope) {
-	st := &s.ses.Status
-	// An answer is kept as long as its request.
-	st.Answered = slices.DeleteFunc(st.Answered, func(a v1alpha1.Answer) bool {
-		return !slices.ContainsFunc(s.ses.Spec.Requests, func(q v1alpha1.Request) bool { return q.ID == a.ID })
-	})
-	for _, q := range s.ses.Spec.Requests {
-		if !slices.ContainsFunc(st.Answered, func(a v1alpha1.Answer) bool { return a.ID == q.ID }) {
-			st.Answered = append(st.Answered, v1alpha1.Answer{
-				ID: q.ID, Result: v1alpha1.AnswerRefused, Message: fmt.Sprintf("this controller cannot carry out %s requests", q.Kind),
-			})
-		}
-	}
 }
 
 // SetupWithManager registers the reconciler, its indexes and its watches.

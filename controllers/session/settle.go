@@ -92,7 +92,15 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 	}
 	text := nudge(d.ID)
 	if d.Phase == v1alpha1.DeliverySending {
-		text = b.message(s, d.ID)
+		if len(b.entries) == 0 { // all of it was erased meanwhile
+			if !r.unpark(s, d) {
+				r.advance(s, b)
+			}
+			d.Phase = v1alpha1.DeliveryPublished
+			r.Turns.drop(s.key)
+			return onward(s, 0, giving)
+		}
+		text = b.message(s, d.ID) + corrections(d)
 	}
 	ref := letta.Ref{AgentID: s.ses.Status.SyncState.AgentID, ConversationID: s.ses.Status.SyncState.ConversationID}
 	in := []letta.Input{{ClientID: clientID(d), Text: text}}
@@ -294,6 +302,8 @@ func (r *Reconciler) record(ctx context.Context, s *scope, bucket *store.Bucket,
 	if err := r.writeSeen(ctx, s, bucket, seen, b); err != nil {
 		return err
 	}
+	st := s.ses.Status.SyncState
+	st.Corrections = slices.DeleteFunc(st.Corrections, func(id string) bool { return slices.Contains(d.Corrections, id) })
 	if !r.unpark(s, d) {
 		r.advance(s, b)
 	}

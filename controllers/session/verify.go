@@ -252,26 +252,18 @@ func (v *verification) gap(ctx context.Context, seq int64) (*candidate, error) {
 		if err != nil {
 			return nil, v.r.Connect.StoreError(v.s.mem, err)
 		}
-		packed, err := v.bucket.Get(ctx, info.Key, segment.MaxPacked)
+		a, raw, err := v.r.read(ctx, v.s, v.bucket, id, info.Key)
 		if err != nil {
-			return nil, v.r.Connect.StoreError(v.s.mem, err)
+			return nil, err
 		}
-		raw, err := segment.Unpack(packed)
-		if err != nil {
-			return nil, damaged(id, err)
-		}
-		h, lines, err := segment.Decode(raw)
-		if err != nil {
-			return nil, damaged(id, err)
-		}
-		if a := (&archived{header: h, lines: lines}); a.gap() {
+		if a.gap() {
 			continue
 		}
-		next, err := h.Head(raw)
+		next, err := a.header.Head(raw)
 		if err != nil {
 			return nil, damaged(id, err)
 		}
-		return &candidate{seq: seq, header: h, raw: raw, packed: packed, lines: lines, next: next}, nil
+		return &candidate{seq: seq, header: a.header, raw: raw, packed: segment.Pack(raw), lines: a.lines, next: next}, nil
 	}
 	return &candidate{seq: seq, gap: true}, nil
 }

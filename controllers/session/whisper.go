@@ -41,7 +41,7 @@ func (r *Reconciler) whisper(ctx context.Context, s *scope, d *v1alpha1.Delivery
 	r.expire(st)
 	st.Whispers = slices.DeleteFunc(st.Whispers, func(w v1alpha1.Whisper) bool { return w.ID == d.ID })
 	said, ok := spoken(turn)
-	if !ok {
+	if !ok || d.Answer == v1alpha1.AnswerDrop {
 		whispers.WithLabelValues(whisperSilent).Inc()
 		return nil
 	}

@@ -59,6 +59,12 @@ const (
 	ControllerDelivered = "controller-delivered"
 	// ControllerBlocksCreated: MemoryBlocks exist, status says nothing of it.
 	ControllerBlocksCreated = "controller-blocks-created"
+	// ControllerErased: lines are erased from the archive, the request is not
+	// answered.
+	ControllerErased = "controller-erased"
+	// ControllerConversationDeleted: Letta's conversation is gone, the request
+	// is not answered.
+	ControllerConversationDeleted = "controller-conversation-deleted"
 	// ControllerPublished: status has the whisper and the memory's revision.
 	ControllerPublished = "controller-published"
 )
@@ -73,6 +79,7 @@ func All() []string {
 		ControllerAgentCreated, ControllerConversationCreated,
 		ControllerLedgerWritten, ControllerTurnSent, ControllerSeenWritten,
 		ControllerDelivered, ControllerBlocksCreated, ControllerPublished,
+		ControllerErased, ControllerConversationDeleted,
 		AgentVerifiedSeen, AgentWhisperStored, AgentStateWritten,
 	}
 }

@@ -25,6 +25,8 @@ var (
 	// ErrOutcomeUnknown: the request may or may not have been carried out,
 	// or may still be.
 	ErrOutcomeUnknown = errors.New("the answer of letta was lost")
+	// ErrUnsupported: the back end has no such call.
+	ErrUnsupported = errors.New("this back end of letta cannot do that")
 	// ErrUnavailable: the server cannot be reached or cannot serve now.
 	ErrUnavailable = errors.New("letta is unavailable")
 )

@@ -37,6 +37,11 @@ type Client interface {
 	// summarySearch, oldest first; all of them if it is empty.
 	Conversations(ctx context.Context, agentID, summarySearch string) ([]Conversation, error)
 
+	// DeleteConversation removes a conversation with what was said in it.
+	// ErrNotFound if it is gone already, ErrUnsupported where the back end
+	// cannot. What the agent learned from it stays in its memory.
+	DeleteConversation(ctx context.Context, ref Ref) error
+
 	// Send gives the inputs to the conversation as one turn and blocks until
 	// the turn is over. It never sends twice. Ask errors.Is for
 	// ErrOutcomeUnknown before any other error: then, and only then, the turn

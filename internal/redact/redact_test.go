@@ -225,3 +225,33 @@ func TestHarmlessText(t *testing.T) {
 		})
 	}
 }
+
+func TestForgotten(t *testing.T) {
+	r := redactor(t)
+	for name, c := range map[string]struct{ reason, line, want, kind string }{
+		"record":  {"type and uuid stay", `{"type":"user","uuid":"u-1","sessionId":"s","message":{"role":"user","content":"a secret plan"}}`, `{"type":"undersong-stub","of":"forgotten/user","uuid":"u-1","bytes":0}`, "user"},
+		"state":   {"a state record has no uuid", `{"type":"ai-title","aiTitle":"A secret plan"}`, `{"type":"undersong-stub","of":"forgotten/ai-title","bytes":0}`, "ai-title"},
+		"stub":    {"of a stub the type it stands for", `{"type":"undersong-stub","of":"system/api_error","uuid":"u-2","timestamp":"2026-11-01T09:00:00.000Z","bytes":512}`, `{"type":"undersong-stub","of":"forgotten/system","uuid":"u-2","bytes":0}`, "system"},
+		"no JSON": {"what is no record says nothing", `a secret plan`, `{"type":"undersong-stub","of":"forgotten/untyped","bytes":0}`, "untyped"},
+		"hostile": {"only what names are made of gets through", `{"type":"a secret plan","uuid":"a secret plan"}`, `{"type":"undersong-stub","of":"forgotten/asecretplan","bytes":0}`, "asecretplan"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := r.Forgotten([]byte(c.line))
+			if got.String() != c.want {
+				t.Errorf("%s: %s, want %s", c.reason, got, c.want)
+			}
+			if again := r.Forgotten([]byte(got.String())); again != got {
+				t.Errorf("%s: forgotten again it is %s", c.reason, again)
+			}
+			if line, _ := r.Line([]byte(got.String())); line != got {
+				t.Errorf("%s: the redactor makes %s of it", c.reason, line)
+			}
+			if kind := redact.ForgottenType([]byte(got.String())); kind != c.kind {
+				t.Errorf("%s: its type is %q, want %q", c.reason, kind, c.kind)
+			}
+			if kind := redact.ForgottenType([]byte(c.line)); kind != "" {
+				t.Errorf("%s: before it is forgotten its type is %q", c.reason, kind)
+			}
+		})
+	}
+}

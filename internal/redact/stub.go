@@ -3,6 +3,7 @@ package redact
 import (
 	"encoding/json"
 	"strconv"
+	"strings"
 
 	"github.com/undersong-dev/undersong/internal/redact/jsonline"
 )
@@ -126,6 +127,37 @@ func (r *Redactor) stub(line []byte, h head, size int) Redacted {
 // badStub returns what stands for a line that is no record.
 func (r *Redactor) badStub(of string, size int) Redacted {
 	return encodeStub(stubRecord{Type: StubType, Of: of, Bytes: json.Number(strconv.Itoa(size))})
+}
+
+// forgotten is what a stub stands for whose record its owner had erased.
+const forgotten = "forgotten"
+
+// Forgotten returns what stands for a line that its owner had erased: nothing
+// of it but its type and its uuid, by which a copy that comes again is
+// recognised. Forgotten of a result is that result.
+func (r *Redactor) Forgotten(line []byte) Redacted {
+	line = jsonline.Trim(line)
+	h, _ := readHead(line) // what is no record has neither
+	kind := jsonline.Text(line, h.kind)
+	if kind == StubType {
+		kind = strings.TrimPrefix(jsonline.Text(line, h.of), forgotten+"/")
+	}
+	kind, _, _ = strings.Cut(kind, "/")
+	return encodeStub(stubRecord{Type: StubType, Of: forgotten + "/" + r.name(kind), UUID: r.id(jsonline.Text(line, h.uuid)), Bytes: "0"})
+}
+
+// ForgottenType returns the type of the record that Forgotten made a stub of,
+// "" for any other line.
+func ForgottenType(line []byte) string {
+	h, _ := readHead(line)
+	if jsonline.Text(line, h.kind) != StubType {
+		return ""
+	}
+	kind, ok := strings.CutPrefix(jsonline.Text(line, h.of), forgotten+"/")
+	if !ok {
+		return ""
+	}
+	return kind
 }
 
 func encodeStub(s stubRecord) Redacted {

@@ -11,8 +11,12 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/crash"
+	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/replay"
 	"github.com/undersong-dev/undersong/test/stack"
 )
@@ -90,6 +94,11 @@ func killAt(t *testing.T, point string, n int) {
 	w.until(dead, revive, w.caughtUp)
 	told := w.askUntilTold(second, revive)
 	w.until(dead, revive, w.caughtUp)
+
+	// ada has the second session forgotten; its words are no longer said.
+	if point == crash.ControllerErased || point == crash.ControllerConversationDeleted {
+		w.forget(second, dead, revive)
+	}
 	if !dead() {
 		t.Fatalf("the point %s was not reached %d times", point, n)
 	}
@@ -97,6 +106,49 @@ func killAt(t *testing.T, point string, n int) {
 		t.Errorf("the second session was told %q", told.Context)
 	}
 	w.check()
+}
+
+// forget has a session forgotten, and waits for the answer.
+func (w *world) forget(s *replay.Session, dead func() bool, revive func()) {
+	w.t.Helper()
+	key := types.NamespacedName{Namespace: w.team.Namespace, Name: v1alpha1.SessionName(s.ID, "ada")}
+	ada, err := parts.Cluster.Client(parts.Cluster.User("ada"))
+	w.must(err)
+	live := &v1alpha1.Session{}
+	w.must(ada.Get(w.t.Context(), key, live))
+	before := live.DeepCopy()
+	live.Spec.Requests = []v1alpha1.Request{{ID: "forget", Kind: v1alpha1.RequestForget}}
+	w.must(ada.Patch(w.t.Context(), live, client.MergeFrom(before)))
+	w.until(dead, revive, func() error {
+		if err := ada.Get(w.t.Context(), key, live); err != nil {
+			return err
+		}
+		if len(live.Status.Answered) == 0 {
+			return errors.New("the request is not answered")
+		}
+		return nil
+	})
+	w.said = w.said[:4]
+	bucket, err := w.team.Open()
+	w.must(err)
+	for info, err := range bucket.List(w.t.Context(), segment.ArchivePrefix(live.Namespace, "ada", live.Name)) {
+		w.must(err)
+		packed, err := bucket.Get(w.t.Context(), info.Key, segment.MaxPacked)
+		w.must(err)
+		raw, err := segment.Unpack(packed)
+		w.must(err)
+		if strings.Contains(string(raw), "tide tables") || strings.Contains(string(raw), "And what of the view") {
+			w.t.Errorf("%s still has words of the forgotten session", info.Key)
+		}
+	}
+	for _, words := range []string{"converted to local time", "And what of the view"} {
+		if strings.Contains(w.conversations(), words) {
+			w.t.Errorf("a conversation still has %q", words)
+		}
+	}
+	// The session goes on, in another conversation.
+	w.turn(s, "Said after it was forgotten.", "Heard.")
+	w.until(dead, revive, w.caughtUp)
 }
 
 // caughtUp reports whether the controller has nothing left to do for what was

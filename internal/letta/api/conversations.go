@@ -97,6 +97,16 @@ func (c *Client) Conversations(ctx context.Context, agentID, summarySearch strin
 	return found, nil
 }
 
+// DeleteConversation implements [letta.Client]. The server answers 200 with
+// null and keeps nothing that a later call can reach.
+func (c *Client) DeleteConversation(ctx context.Context, ref letta.Ref) error {
+	const op = "delete conversation"
+	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+		return err
+	}
+	return c.call(ctx, request{op: op, method: http.MethodDelete, path: "/v1/conversations/" + ref.ConversationID}, nil)
+}
+
 // Cancel implements [letta.Client].
 func (c *Client) Cancel(ctx context.Context, ref letta.Ref) error {
 	const op = "cancel turn"

@@ -76,6 +76,16 @@ func (c *Client) Conversation(ctx context.Context, ref letta.Ref) (letta.Convers
 	return found.Conversation.conversation(), nil
 }
 
+// DeleteConversation implements [letta.Client]. The protocol has no call for
+// it.
+func (c *Client) DeleteConversation(_ context.Context, ref letta.Ref) error {
+	const op = "delete conversation"
+	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", op, letta.ErrUnsupported)
+}
+
 // Conversations implements [letta.Client].
 func (c *Client) Conversations(ctx context.Context, agentID, summarySearch string) ([]letta.Conversation, error) {
 	const op = "list conversations"

@@ -139,6 +139,7 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"LookupAfterWindow":     (*suite).lookupAfterWindow,
 		"Compaction":            (*suite).compaction,
 		"CompactionAfterCursor": (*suite).compactionAfterCursor,
+		"ConversationDeleted":   (*suite).conversationDeleted,
 		"Memory":                (*suite).memory,
 		"MemoryDelete":          (*suite).memoryDelete,
 		"MemoryHistory":         (*suite).memoryHistory,

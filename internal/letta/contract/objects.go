@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"errors"
 	"fmt"
 	"time"
 
@@ -171,4 +172,23 @@ func (s *suite) conversations() {
 	}
 	_, err = s.Client.Conversation(t.Context(), letta.Ref{AgentID: other.ID, ConversationID: made.ID})
 	s.is(t, err, letta.ErrNotFound)
+}
+
+func (s *suite) conversationDeleted() {
+	t := s.t
+	ref := s.conversation(t)
+	err := s.Client.DeleteConversation(t.Context(), ref)
+	if errors.Is(err, letta.ErrUnsupported) {
+		if _, err := s.Client.Conversation(t.Context(), ref); err != nil {
+			t.Errorf("a conversation that could not be deleted: %v", err)
+		}
+		return
+	}
+	if err != nil {
+		t.Fatalf("DeleteConversation: %v", err)
+	}
+	_, err = s.Client.Conversation(t.Context(), ref)
+	s.is(t, err, letta.ErrNotFound)
+	s.is(t, s.Client.DeleteConversation(t.Context(), ref), letta.ErrNotFound)
+	s.is(t, s.Client.DeleteConversation(t.Context(), letta.Ref{AgentID: "..", ConversationID: ref.ConversationID}), letta.ErrInvalid)
 }
