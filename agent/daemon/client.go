@@ -93,7 +93,7 @@ func NewClient(config *rest.Config) (client.WithWatch, error) {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
 	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, authenticationv1.SchemeGroupVersion})
-	for kind, resource := range map[string]string{"Session": "sessions", "Workstation": "workstations", "TeamMemory": "teammemories"} {
+	for kind, resource := range map[string]string{"Session": "sessions", "Workstation": "workstations", "TeamMemory": "teammemories", "MemoryBlock": "memoryblocks"} {
 		gv := v1alpha1.GroupVersion
 		mapper.AddSpecific(gv.WithKind(kind), gv.WithResource(resource), gv.WithResource(resource), apimeta.RESTScopeNamespace)
 	}

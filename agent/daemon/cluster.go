@@ -173,7 +173,7 @@ func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *statu
 	watcher := &status.Watcher{
 		Client: c, Home: d.Home, Namespace: d.config.Namespace, Owner: d.config.Owner, Memory: d.config.Memory,
 		Workstation: d.registry.Name(), Identity: d.identity,
-		Spool: d.spool, Grants: d.grants, Desk: desk, View: d.view, Clock: d.Clock, Backoff: *d.Backoff,
+		Spool: d.spool, Grants: d.grants, Desk: desk, View: d.view, Projects: &d.projects, Clock: d.Clock, Backoff: *d.Backoff,
 		Trouble: d.trouble, Log: d.log,
 		Skew:    func() time.Duration { return time.Duration(d.skew.Load()) },
 		Changed: d.wake,

@@ -87,6 +87,7 @@ type daemon struct {
 	redactor *redact.Redactor
 	spool    *spool.Spool
 	view     *status.View
+	projects status.Projects
 	grants   *upload.Grants
 	trouble  *troubles
 	started  time.Time
@@ -195,7 +196,8 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
 		reader: &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
-		notes:  told, room: d.room, spooled: d.wake,
+		place:  consent.place, projects: &d.projects, wrong: d.trouble.all,
+		notes: told, room: d.room, spooled: d.wake,
 	}, nil
 }
 

@@ -40,6 +40,9 @@ type loop struct {
 	idle     time.Duration // 0: never leave
 	spool    *spool.Spool
 	reader   *read.Reader
+	place    func(cwd string) (whisper.Place, bool)
+	projects *status.Projects
+	wrong    func() []Trouble
 	view     *status.View
 	baseline *baseline
 	trouble  upload.Trouble
@@ -52,13 +55,19 @@ type loop struct {
 	agenda   *agenda
 	silences silences
 
-	blocked map[string]bool
-	missed  map[string]int       // looks at a transcript that is not there
-	turns   map[string]time.Time // newest Stop or prompt, until it is settled
-	shown   map[string][]string  // whispers that a hook printed
-	heard   time.Time            // the newest note, or the start
-	swept   time.Time
-	worked  bool // since memory was last given back
+	blocked  map[string]bool
+	missed   map[string]int       // looks at a transcript that is not there
+	turns    map[string]time.Time // newest Stop or prompt, until it is settled
+	shown    map[string][]string  // whispers that a hook printed
+	active   map[string]time.Time // newest note, of sessions that somebody sits at
+	told     map[string]state     // what sessions were told last
+	cwds     map[string]string    // the folder that a session was last in
+	fresh    map[string]bool      // sessions that started and had no prompt yet
+	heard    time.Time            // the newest note, or the start
+	began    time.Time
+	listened time.Time
+	swept    time.Time
+	worked   bool // since memory was last given back
 }
 
 // run works until ctx is done, or until there was nothing to do for a while;
@@ -67,7 +76,9 @@ func (l *loop) run(ctx context.Context) (idle bool) {
 	l.agenda = newAgenda()
 	l.blocked = map[string]bool{}
 	l.missed, l.turns, l.shown = map[string]int{}, map[string]time.Time{}, map[string][]string{}
-	l.heard = l.clock.Now()
+	l.active, l.told, l.cwds, l.fresh = map[string]time.Time{}, map[string]state{}, map[string]string{}, map[string]bool{}
+	l.began = l.clock.Now()
+	l.heard, l.listened = l.began, l.began
 	l.takeNotes()
 	l.clean(true)
 	for ctx.Err() == nil {
@@ -106,12 +117,15 @@ func (l *loop) wait(ctx context.Context) {
 		return
 	case <-l.room:
 		l.unblock()
+		l.resettle()
 		return
 	case <-l.notes:
 	case <-timer.C():
 		l.rest()
 	}
 	l.takeNotes()
+	l.tell()
+	l.listenForSilence()
 	l.clean(false)
 }
 

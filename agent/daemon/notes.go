@@ -94,6 +94,7 @@ func (l *loop) takeNote(file note.File) bool {
 		l.trouble.Set(partSession+n.Session, err.Error())
 	case err == nil:
 		if err = session.Update(func(state *spool.State) { learn(state, n) }); err == nil {
+			l.settleIn(n)
 			l.plan(session.State(), n)
 		}
 	}
@@ -158,8 +159,19 @@ func (l *loop) plan(state spool.State, n note.Note) {
 	default:
 		l.agenda.add(id, now)
 	}
-	if n.Event == eventStop || n.Event == eventPrompt {
+	l.active[id] = n.At
+	switch n.Event {
+	case eventSessionStart:
+		l.fresh[id] = true
+	case eventStop:
 		l.turns[id] = n.At
+	case eventPrompt:
+		// At the first prompt, what was printed at the start is not in the file
+		// yet: that says nothing about whether it was given.
+		if !l.fresh[id] {
+			l.turns[id] = n.At
+		}
+		delete(l.fresh, id)
 	}
 }
 
@@ -171,6 +183,11 @@ func (l *loop) sweep(start bool) {
 		state := session.State()
 		switch {
 		case state.Withdrawn:
+		case over(&state, now):
+			l.log.Info("Forgetting a session of which nothing is left to do", "session", state.SessionID)
+			if err := l.spool.Prune(state.SessionID); err != nil {
+				l.diskFailed(err)
+			}
 		case never(&state, now, l.timing.GiveUp):
 			l.log.Info("Forgetting a session whose transcript never came", "session", state.SessionID)
 			if err := l.spool.Forget(state.SessionID); err != nil {
@@ -186,6 +203,26 @@ func (l *loop) sweep(start bool) {
 func never(state *spool.State, now time.Time, giveUp time.Duration) bool {
 	if len(state.Cursors) > 0 || state.Head.Segments > 0 || now.Sub(state.FirstNote).Abs() < giveUp {
 		return false
+	}
+	return !exists(state.Transcript)
+}
+
+// keepSession is how long a session is remembered whose transcript is gone and
+// whose lines are all in the archive.
+const keepSession = 30 * 24 * time.Hour
+
+// over says whether nothing of a session can be asked for any more.
+func over(state *spool.State, now time.Time) bool {
+	if len(state.Segments) > 0 || len(state.Gone) > 0 || len(state.Cursors) == 0 || now.Sub(state.FirstNote) < keepSession {
+		return false
+	}
+	if state.Processed.Lag > 0 || now.Sub(state.Processed.At) < keepSession {
+		return false
+	}
+	for _, cursor := range state.Cursors {
+		if exists(cursor.Path) {
+			return false
+		}
 	}
 	return !exists(state.Transcript)
 }

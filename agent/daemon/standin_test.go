@@ -65,11 +65,17 @@ func startStandin(t *testing.T, ns string) *standin {
 // run looks at everything when something changes.
 func (s *standin) run(ctx context.Context) {
 	sessions, err := s.client.Watch(ctx, &v1alpha1.SessionList{}, client.InNamespace(s.ns))
+	if ctx.Err() != nil {
+		return // the test is over already
+	}
 	if err != nil {
 		panic(err)
 	}
 	defer sessions.Stop()
 	workstations, err := s.client.Watch(ctx, &v1alpha1.WorkstationList{}, client.InNamespace(s.ns))
+	if ctx.Err() != nil {
+		return
+	}
 	if err != nil {
 		panic(err)
 	}

@@ -122,7 +122,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	crash.Point(crash.AgentLinesRead)
 	for _, spoken := range batch.Spoken {
 		// Before the cursor passes the record: after a crash it is read again.
-		if err := whisper.Delivered(l.home, state.SessionID, spoken); err != nil {
+		if err := l.arrived(&state, spoken); err != nil {
 			return false, err
 		}
 	}

@@ -245,6 +245,28 @@ func (s *Spool) Sessions() []*Session {
 	return all
 }
 
+// Prune drops a session of which every segment is verified, and its folder. Of
+// its transcript, should it come back, everything would be read again.
+func (s *Spool) Prune(id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	session, ok := s.sessions[id]
+	if !ok {
+		return nil
+	}
+	if state := session.State(); len(state.Segments) > 0 {
+		return errors.New("prune session: some of its segments wait")
+	}
+	delete(s.sessions, id)
+	if err := s.options.FS.Remove(filepath.Join(session.dir, stateFile)); err != nil {
+		return fmt.Errorf("prune session: %w", err)
+	}
+	if err := os.RemoveAll(session.dir); err != nil {
+		return fmt.Errorf("prune session: %w", err)
+	}
+	return nil
+}
+
 // Forget drops a session of which nothing was ever read, and its folder.
 func (s *Spool) Forget(id string) error {
 	s.mu.Lock()

@@ -101,12 +101,28 @@ type State struct {
 	Verified Mark                   `json:"verified"`
 	Segments []Segment              `json:"segments,omitempty"`
 
+	// Processed is how far the memory is with the session.
+	Processed Processed `json:"processed,omitzero"`
+
+	// WroteIndex is the index that was written into the state file last; nil
+	// before the first.
+	WroteIndex *int64 `json:"wroteIndex,omitempty"`
+
 	// Gone are segments that the cluster asks for and the spool has no more.
 	Gone []int64 `json:"gone,omitempty"`
 
 	// Applied is this workstation's entry as the cluster was last seen to have
 	// it; nil before the first.
 	Applied *v1alpha1.Writer `json:"applied,omitempty"`
+}
+
+// Processed says how many lines of a session, of all workstations, the cluster
+// has processed, how many it has and did not yet, and when the first number
+// last grew, or the second was 0, as far as this workstation knows.
+type Processed struct {
+	Lines int64     `json:"lines"`
+	Lag   int64     `json:"lag,omitempty"`
+	At    time.Time `json:"at"`
 }
 
 // clone returns a copy that shares nothing that is changed in place.

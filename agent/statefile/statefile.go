@@ -25,6 +25,10 @@ const (
 	// maxFile bounds a file, in bytes: block values are in it.
 	maxFile = 16 << 20
 
+	// blocksKey is the member of a session's file that the plugin compares
+	// blocks with.
+	blocksKey = "lastBlockValues"
+
 	// jsTime is how JavaScript writes a time.
 	jsTime = "2006-01-02T15:04:05.000Z"
 )
@@ -43,6 +47,10 @@ type State struct {
 	// among the transcript's lines that are JSON. -1: none.
 	LastProcessedIndex int64
 
+	// Wrote is the index that Write was given last; nil: not known. An index in
+	// the file that is higher than ours and not this one stays.
+	Wrote *int64
+
 	// LastSeenMessageID is the id of the newest message that was shown. Empty:
 	// what the file has is kept.
 	LastSeenMessageID string
@@ -60,7 +68,18 @@ var writing sync.Mutex
 // exist. Everything else in them is kept: other sessions, lastBlockValues, and
 // keys that we do not know. Files that are right already are not touched.
 func Write(dir string, s State) error {
-	if !note.ValidSession(s.SessionID) {
+	return write(dir, s.SessionID, func(root *os.Root) error {
+		// The session first: the plugin finds the conversation there, too.
+		if err := update(root, sessionFile(s.SessionID), s.session); err != nil {
+			return err
+		}
+		return update(root, conversationsFile, s.conversation)
+	})
+}
+
+// write makes the folder, and changes what is in it.
+func write(dir, sessionID string, change func(*os.Root) error) error {
+	if !note.ValidSession(sessionID) {
 		return ErrSession
 	}
 	writing.Lock()
@@ -79,11 +98,7 @@ func Write(dir string, s State) error {
 			return fmt.Errorf("write %s: %w", ignoreFile, err)
 		}
 	}
-	// The session first: the plugin finds the conversation there, too.
-	if err := update(root, sessionFile(s.SessionID), s.session); err != nil {
-		return err
-	}
-	return update(root, conversationsFile, s.conversation)
+	return change(root)
 }
 
 // Read returns what the files below a base folder say of a session. It returns
@@ -124,10 +139,60 @@ func Read(dir, sessionID string) (State, error) {
 	return s, nil
 }
 
+// WriteBlocks enters which values of blocks the session was shown, beside those
+// of other labels. The plugin compares with them: where they are missing, it
+// shows all blocks.
+func WriteBlocks(dir, sessionID string, blocks map[string]string) error {
+	return write(dir, sessionID, func(root *os.Root) error {
+		return update(root, sessionFile(sessionID), func(o object) error {
+			known := map[string]json.RawMessage{}
+			_ = json.Unmarshal(o[blocksKey], &known) // what is no object starts over
+			if known == nil {
+				known = map[string]json.RawMessage{}
+			}
+			for label, value := range blocks {
+				object(known).set(label, value)
+			}
+			o.set(blocksKey, known)
+			o.set("sessionId", sessionID)
+			if _, ok := o.index(); !ok {
+				o.set("lastProcessedIndex", -1)
+			}
+			return nil
+		})
+	})
+}
+
+// Blocks returns the values of blocks that the session was shown. It returns
+// fs.ErrNotExist and ErrBroken as Read does.
+func Blocks(dir, sessionID string) (map[string]string, error) {
+	if !note.ValidSession(sessionID) {
+		return nil, ErrSession
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, fmt.Errorf("open base folder: %w", err)
+	}
+	defer func() { _ = root.Close() }() // only read
+	own, _, err := load(root, sessionFile(sessionID))
+	if err != nil {
+		return nil, fmt.Errorf("read state of session: %w", err)
+	}
+	var raw map[string]any
+	_ = json.Unmarshal(own[blocksKey], &raw) // another type is as good as none
+	blocks := map[string]string{}
+	for label, value := range raw {
+		if text, ok := value.(string); ok {
+			blocks[label] = text
+		}
+	}
+	return blocks, nil
+}
+
 // session enters the state into the session's own file.
 func (s State) session(o object) error {
 	o.set("sessionId", s.SessionID)
-	o.set("lastProcessedIndex", max(s.LastProcessedIndex, -1))
+	s.setIndex(o)
 	if s.ConversationID != "" {
 		o.set("conversationId", s.ConversationID)
 	}
@@ -138,6 +203,17 @@ func (s State) session(o object) error {
 		o.set("startedAt", s.StartedAt.UTC().Format(jsTime))
 	}
 	return nil
+}
+
+// setIndex enters how far we are, unless the plugin is further: an index above
+// ours that we did not write ourselves is its own, and lower it would send again
+// what it has sent. Ours may fall, when the transcript was replaced.
+func (s State) setIndex(o object) {
+	index := max(s.LastProcessedIndex, -1)
+	if had, ok := o.index(); ok && had > index && (s.Wrote == nil || *s.Wrote != had) {
+		return
+	}
+	o.set("lastProcessedIndex", index)
 }
 
 // entry is a session's in conversations.json.

@@ -29,6 +29,7 @@ func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) err
 		ConversationID:     live.Status.SyncState.ConversationID,
 		AgentID:            live.Status.SyncState.AgentID,
 		LastProcessedIndex: sync.LastProcessedIndex,
+		Wrote:              state.WroteIndex,
 		LastSeenMessageID:  live.Status.SyncState.LastSeenMessageID,
 		StartedAt:          state.FirstNote,
 	})
@@ -39,5 +40,6 @@ func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) err
 		return fmt.Errorf("write state files: %w", err)
 	}
 	crash.Point(crash.AgentStateWritten)
-	return nil
+	index := sync.LastProcessedIndex
+	return session.Update(func(state *spool.State) { state.WroteIndex = &index })
 }

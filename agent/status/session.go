@@ -112,6 +112,7 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 	w.local(state.SessionID, errors.Join(
 		w.verified(session, live),
 		w.wanted(session, live),
+		w.processed(session, live),
 		w.whispers(session, live),
 		w.stateFiles(session, live),
 	))
@@ -165,6 +166,18 @@ func (w *Watcher) verified(session *spool.Session, live *v1alpha1.Session) error
 	w.Changed()
 	w.Heard() // there is room for more
 	return err
+}
+
+// processed notes how far the memory is.
+func (w *Watcher) processed(session *spool.Session, live *v1alpha1.Session) error {
+	now := w.Clock.Now().UTC().Truncate(time.Second)
+	return session.Update(func(state *spool.State) {
+		p := &state.Processed
+		if live.Status.Lines > p.Lines || live.Status.Lag == 0 && p.Lag > 0 || p.At.IsZero() && live.Status.Lines > 0 {
+			p.At = now
+		}
+		p.Lines, p.Lag = live.Status.Lines, live.Status.Lag
+	})
 }
 
 // wanted lets segments be sent again, or says that they are gone.

@@ -12,6 +12,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -37,12 +38,16 @@ type View struct {
 
 // policy is the part of a TeamMemory that a workstation acts on.
 type policy struct {
-	Version       int      `json:"version"`
-	Include       []string `json:"include"`
-	Exclude       []string `json:"exclude,omitempty"`
-	Capture       Capture  `json:"capture,omitzero"`
-	Recall        bool     `json:"recall"`
-	MaxCharacters int32    `json:"maxCharacters"`
+	Version       int         `json:"version"`
+	Include       []string    `json:"include"`
+	Exclude       []string    `json:"exclude,omitempty"`
+	Capture       Capture     `json:"capture,omitzero"`
+	Recall        bool        `json:"recall"`
+	Mode          note.Recall `json:"mode"`
+	MaxCharacters int32       `json:"maxCharacters"`
+
+	// Team says that all projects share one memory.
+	Team bool `json:"team,omitempty"`
 }
 
 // Capture is what the team hears besides its projects' words. What is not known
@@ -74,8 +79,11 @@ func OpenView(home string) *View {
 }
 
 // ForgetView forgets what was last seen, for a workstation that joins another
-// memory.
+// memory, and with it what the memory held.
 func ForgetView(home string) error {
+	if err := whisper.ForgetMemories(home); err != nil {
+		return err
+	}
 	if err := durable.Remove(filepath.Join(home, viewFile)); err != nil {
 		return fmt.Errorf("forget the memory's policy: %w", err)
 	}
@@ -83,7 +91,7 @@ func ForgetView(home string) error {
 }
 
 // See takes the memory as the cluster has it; nil when there is none. It says
-// whether what may be heard changed, and whether more may be shown than before.
+// whether what may be heard, or where it is kept, changed, and whether more may be shown than before.
 func (v *View) See(memory *v1alpha1.TeamMemory) (heard, shown bool, err error) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -105,8 +113,8 @@ func (v *View) See(memory *v1alpha1.TeamMemory) (heard, shown bool, err error) {
 	}
 	v.policy = &now
 	heard = before == nil || !slices.Equal(before.Include, now.Include) || !slices.Equal(before.Exclude, now.Exclude) ||
-		before.Capture != now.Capture
-	shown = now.Recall && (before == nil || !before.Recall)
+		before.Capture != now.Capture || before.Team != now.Team
+	shown = now.Recall && (before == nil || !before.Recall || before.Mode != now.Mode)
 	if err := durable.WriteFile(v.path, data); err != nil {
 		return heard, shown, fmt.Errorf("record the memory's policy: %w", err)
 	}
@@ -145,6 +153,35 @@ func (v *View) Recall() (bool, int) {
 	return v.policy.Recall, int(v.policy.MaxCharacters)
 }
 
+// Mode says what may be shown.
+func (v *View) Mode() note.Recall {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.policy == nil || !v.policy.Recall {
+		return note.RecallOff
+	}
+	return v.policy.Mode
+}
+
+// Key returns under which project the blocks are that a project is shown.
+func (v *View) Key(remote string) string {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.policy != nil && v.policy.Team {
+		return teamKey
+	}
+	return remote
+}
+
+// modes are those of a TeamMemory. Omitted means brief.
+var modes = map[v1alpha1.RecallMode]note.Recall{
+	"":                     note.RecallBrief,
+	v1alpha1.RecallBrief:   note.RecallBrief,
+	v1alpha1.RecallWhisper: note.RecallWhisper,
+	v1alpha1.RecallFull:    note.RecallFull,
+	v1alpha1.RecallOff:     note.RecallOff,
+}
+
 func policyOf(memory *v1alpha1.TeamMemory) policy {
 	p := policy{
 		Version: 1,
@@ -159,7 +196,12 @@ func policyOf(memory *v1alpha1.TeamMemory) policy {
 		},
 		Recall: memory.Spec.Recall.Mode != v1alpha1.RecallOff &&
 			memory.Spec.Suspend != v1alpha1.SuspendRecall && memory.Spec.Suspend != v1alpha1.SuspendAll,
+		Mode:          note.RecallWhisper, // of a later version: the least of what was said to be shown
 		MaxCharacters: defaultCharacters,
+		Team:          memory.Spec.Scope == v1alpha1.ScopeTeam,
+	}
+	if mode, known := modes[memory.Spec.Recall.Mode]; known {
+		p.Mode = mode
 	}
 	if n := memory.Spec.Recall.MaxCharacters; n != nil {
 		p.MaxCharacters = *n

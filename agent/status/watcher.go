@@ -13,6 +13,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
+	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/seal"
 )
@@ -34,10 +35,14 @@ type Watcher struct {
 	Workstation string
 	Identity    seal.Identity
 
-	Spool   *spool.Spool
-	Grants  *upload.Grants
-	Desk    *upload.Desk
-	View    *View
+	Spool  *spool.Spool
+	Grants *upload.Grants
+	Desk   *upload.Desk
+	View   *View
+
+	// Projects are those whose blocks are followed.
+	Projects *Projects
+
 	Clock   clock.Clock
 	Backoff upload.Backoff
 	Trouble upload.Trouble
@@ -51,11 +56,13 @@ type Watcher struct {
 	Changed func()
 	Heard   func()
 
+	memories memories
+
 	relist  chan struct{}
 	handled map[string]map[string]bool // whispers, by session and id; of the goroutine of Sessions
 }
 
-// Run follows all three kinds until ctx is done.
+// Run follows all four kinds until ctx is done.
 func (w *Watcher) Run(ctx context.Context) {
 	w.relist = make(chan struct{}, 1)
 	w.handled = map[string]map[string]bool{}
@@ -63,6 +70,7 @@ func (w *Watcher) Run(ctx context.Context) {
 	for _, t := range []target{w.sessions(), w.workstation(), w.memory()} {
 		group.Go(func() { w.follow(ctx, t) })
 	}
+	group.Go(func() { w.followBlocks(ctx) })
 	group.Wait()
 }
 
@@ -110,6 +118,9 @@ func (w *Watcher) memory() target {
 			w.Log.Error("Memory's policy cannot be recorded", "error", err)
 		case object == nil:
 			w.Trouble.Set(partMemory, noMemory(w.Namespace, w.Memory))
+			if err := whisper.ForgetMemories(w.Home); err != nil {
+				w.Log.Error("The memory's blocks cannot be forgotten", "error", err)
+			}
 		default:
 			w.Trouble.Set(partMemory, "")
 		}

@@ -199,6 +199,27 @@ func Claimed(home, session string) ([]Whisper, error) {
 	return out, nil
 }
 
+// Unheard returns the whispers that wait or were printed and not seen to arrive.
+func Unheard(home, session string) ([]Whisper, error) {
+	dir, err := sessionDir(home, session)
+	if err != nil {
+		return nil, fmt.Errorf("list whispers: %w", err)
+	}
+	var out []Whisper
+	for _, state := range []string{waiting, claimed} {
+		names, err := list(filepath.Join(dir, state))
+		if err != nil {
+			return out, fmt.Errorf("list whispers: %w", err)
+		}
+		for _, name := range names {
+			if w, err := read(filepath.Join(dir, state, name), session); err == nil {
+				out = append(out, w)
+			}
+		}
+	}
+	return out, nil
+}
+
 // Delivered says that a whisper's id was read in the transcript. One that is
 // unknown or done is success.
 func Delivered(home, session, id string) error {
