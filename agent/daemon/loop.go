@@ -73,12 +73,7 @@ type loop struct {
 // run works until ctx is done, or until there was nothing to do for a while;
 // it says which.
 func (l *loop) run(ctx context.Context) (idle bool) {
-	l.agenda = newAgenda()
-	l.blocked = map[string]bool{}
-	l.missed, l.turns, l.shown = map[string]int{}, map[string]time.Time{}, map[string][]string{}
-	l.active, l.told, l.cwds, l.fresh = map[string]time.Time{}, map[string]state{}, map[string]string{}, map[string]bool{}
-	l.began = l.clock.Now()
-	l.heard, l.listened = l.began, l.began
+	l.begin()
 	l.takeNotes()
 	l.clean(true)
 	for ctx.Err() == nil {
@@ -96,6 +91,16 @@ func (l *loop) run(ctx context.Context) (idle bool) {
 		l.wait(ctx)
 	}
 	return false
+}
+
+// begin makes what the loop remembers.
+func (l *loop) begin() {
+	l.agenda = newAgenda()
+	l.blocked = map[string]bool{}
+	l.missed, l.turns, l.shown = map[string]int{}, map[string]time.Time{}, map[string][]string{}
+	l.active, l.told, l.cwds, l.fresh = map[string]time.Time{}, map[string]state{}, map[string]string{}, map[string]bool{}
+	l.began = l.clock.Now()
+	l.heard, l.listened = l.began, l.began
 }
 
 // wait returns when something happened or is due.
@@ -125,7 +130,7 @@ func (l *loop) wait(ctx context.Context) {
 	}
 	l.takeNotes()
 	l.tell()
-	l.listenForSilence()
+	l.lookForUnheard()
 	l.clean(false)
 }
 

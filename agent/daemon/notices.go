@@ -143,17 +143,17 @@ func ago(d time.Duration) string {
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
 }
 
-// listenForSilence looks for transcripts that grow while no hook is called. A
+// lookForUnheard looks for transcripts that grow while no hook is called. A
 // project's settings can switch hooks off; that is its right, and the person
 // should know.
-func (l *loop) listenForSilence() {
+func (l *loop) lookForUnheard() {
 	now := l.clock.Now()
 	if now.Sub(l.listened).Abs() < silentEvery {
 		return
 	}
 	l.listened = now
 	message := ""
-	if n := l.silent(now); n > 0 {
+	if n := l.unheard(now); n > 0 {
 		what := "1 session was"
 		if n > 1 {
 			what = fmt.Sprintf("%d sessions were", n)
@@ -164,9 +164,9 @@ func (l *loop) listenForSilence() {
 	l.trouble.Set(partHooks, message)
 }
 
-// silent counts the transcripts that grew within the hour and that no note
+// unheard counts the transcripts that grew within the hour and that no note
 // spoke of meanwhile.
-func (l *loop) silent(now time.Time) int {
+func (l *loop) unheard(now time.Time) int {
 	n := 0
 	for _, folder := range l.projectFolders() {
 		files, err := os.ReadDir(folder)

@@ -110,8 +110,8 @@ func (e *evening) restart() {
 		home: e.home, config: e.config, clock: e.clock, timing: DefaultTiming, spool: queue, view: view, baseline: before,
 		trouble: noTrouble{}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), spooled: func() {},
 		reader: &read.Reader{Redactor: e.redactor, Clock: e.clock, Decide: rules.decide, Policy: rules.policy},
-		agenda: newAgenda(), blocked: map[string]bool{}, missed: map[string]int{}, turns: map[string]time.Time{}, shown: map[string][]string{},
 	}
+	e.loop.begin()
 }
 
 // silent says whether nothing may be heard of a session now.
