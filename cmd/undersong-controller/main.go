@@ -29,6 +29,7 @@ import (
 	"github.com/undersong-dev/undersong/controllers/session"
 	"github.com/undersong-dev/undersong/controllers/teammemory"
 	"github.com/undersong-dev/undersong/controllers/workstation"
+	"github.com/undersong-dev/undersong/controllers/writes"
 	"github.com/undersong-dev/undersong/internal/redact"
 )
 
@@ -148,6 +149,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	c := clock.RealClock{}
 	opener := connect.New(mgr.GetAPIReader(), nil, c)
 	recorder := mgr.GetEventRecorder("undersong-controller")
+	api := writes.Count(mgr.GetClient())
 	turns := session.NewTurns()
 	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor)}
 	tokens := &budget.Ledger{Reader: mgr.GetClient(), Clock: c}
@@ -157,12 +159,12 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	}
 	err = errors.Join(
 		(&session.Reconciler{
-			Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns, Budget: tokens,
+			Client: api, Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns, Budget: tokens,
 			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
 		}).SetupWithManager(ctx, mgr),
-		(&workstation.Reconciler{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
-		(&teammemory.Reconciler{Client: mgr.GetClient(), Connect: opener, Budget: tokens, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
-		(&memoryblock.Reconciler{Client: mgr.GetClient(), Connect: opener, Agents: agents, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&workstation.Reconciler{Client: api, Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&teammemory.Reconciler{Client: api, Connect: opener, Budget: tokens, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&memoryblock.Reconciler{Client: api, Connect: opener, Agents: agents, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("ping", healthz.Ping),
 		metrics.Registry.Register(turns),

@@ -13,6 +13,7 @@ import (
 //
 //	undersong_segments_verified_total      segments copied to the archive
 //	undersong_second_pass_findings_total   secrets found in the cluster, by rule; the rules are the redactor's, a fixed set
+//	undersong_gaps_total                   segments that were lost, and archived as gaps
 //	undersong_turns_total                  Letta turns, by result
 //	undersong_whispers_total               answers of agents, by what became of them
 //	undersong_turn_retries_total           further attempts of a delivery
@@ -25,6 +26,7 @@ import (
 var (
 	segmentsVerified = prometheus.NewCounter(prometheus.CounterOpts{Name: "undersong_segments_verified_total", Help: "Segments checked and copied to the archive."})
 	secondPass       = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "undersong_second_pass_findings_total", Help: "Secrets that were found in the cluster and removed, by rule."}, []string{"rule"})
+	gaps             = prometheus.NewCounter(prometheus.CounterOpts{Name: "undersong_gaps_total", Help: "Segments that could not be sent again, and are gaps in the archive."})
 	turns            = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "undersong_turns_total", Help: "Letta turns, by result."}, []string{"result"})
 	whispers         = prometheus.NewCounterVec(prometheus.CounterOpts{Name: "undersong_whispers_total", Help: "Answers of agents, by what became of them."}, []string{"result"})
 	retries          = prometheus.NewCounter(prometheus.CounterOpts{Name: "undersong_turn_retries_total", Help: "Further attempts of deliveries."})
@@ -63,7 +65,7 @@ func init() {
 	for _, s := range []v1alpha1.UsageSource{v1alpha1.UsageReported, v1alpha1.UsageEstimated} {
 		tokens.WithLabelValues(string(s))
 	}
-	metrics.Registry.MustRegister(segmentsVerified, secondPass, turns, whispers, retries, resends, parkings, tokens, turnWait)
+	metrics.Registry.MustRegister(segmentsVerified, secondPass, gaps, turns, whispers, retries, resends, parkings, tokens, turnWait)
 }
 
 var (

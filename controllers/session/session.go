@@ -244,6 +244,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if r.Timeout == 0 {
 		r.Timeout = 2 * time.Minute
 	}
+	for _, rule := range r.Redactor.Rules() {
+		secondPass.WithLabelValues(rule)
+	}
 	ix := mgr.GetFieldIndexer()
 	err := errors.Join(
 		ix.IndexField(ctx, &v1alpha1.Session{}, memoryIndex, func(o client.Object) []string {

@@ -307,6 +307,9 @@ func (v *verification) confirm(ctx context.Context, c *candidate, follows string
 	if err := v.archive(ctx, c); err != nil {
 		return err
 	}
+	if c.gap {
+		v.s.after = append(v.s.after, func(context.Context) { gaps.Inc() })
+	}
 	v.chain = c.next
 	v.sync.Verified = v1alpha1.WriterVerified{Segments: c.seq, Chain: c.next.String()}
 	v.sync.Wanted = slices.DeleteFunc(v.sync.Wanted, func(seq int64) bool { return seq <= c.seq })

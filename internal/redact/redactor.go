@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 
@@ -95,6 +96,16 @@ func New(options ...Options) (*Redactor, error) {
 		}
 	}
 	return r, nil
+}
+
+// Rules are the names of the rules that every Redactor has, sorted.
+func (r *Redactor) Rules() []string {
+	var names []string
+	for _, rule := range r.rules {
+		names = append(names, rule.name)
+	}
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // Text returns free text, such as a title, a branch or a whisper, without the
