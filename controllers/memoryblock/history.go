@@ -65,7 +65,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, value, revision, sess
 	first := st.Digest == ""
 	st.Value, st.Extent = cut(value)
 	st.Digest, st.Bytes, st.Revision, st.UpdatedAt, st.LastSession = digest(value), int64(len(value)), revision, &at, session
-	if first && value == "" {
+	if revision == "" || (first && value == "") {
 		return nil // nobody has written anything yet
 	}
 	st.History = append([]v1alpha1.BlockRevision{{

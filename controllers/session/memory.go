@@ -59,7 +59,7 @@ func (r *Reconciler) memory(ctx context.Context, s *scope, c letta.Client) error
 	if err != nil {
 		return err
 	}
-	shown, rejected, left := choose(mem.Blocks, func(label string) bool { return have.labels[label] })
+	shown, rejected, left := choose(mem, func(label string) bool { return have.labels[label] })
 	blocks := []v1alpha1.SyncedBlock{}
 	for _, b := range shown {
 		synced, err := r.block(ctx, s, bucket, b)
@@ -87,8 +87,8 @@ func (r *Reconciler) memory(ctx context.Context, s *scope, c letta.Client) error
 // choose picks the blocks that are shown, sorted by label: those that have an
 // object already, then those of the template, then others, so that an agent
 // that is talked into making hundreds hides nothing of what was there. It counts
-// the blocks whose label is none, and those that are too many.
-func choose(all []letta.Block, known func(label string) bool) (shown []letta.Block, rejected, left int) {
+// what has no label, and what is too much.
+func choose(mem letta.Memory, known func(label string) bool) (shown []letta.Block, rejected, left int) {
 	rank := func(b letta.Block) int {
 		switch {
 		case known(b.Label):
@@ -98,12 +98,7 @@ func choose(all []letta.Block, known func(label string) bool) (shown []letta.Blo
 		}
 		return 2
 	}
-	for _, b := range all {
-		if letta.ValidLabel(b.Label) {
-			shown = append(shown, b)
-		}
-	}
-	rejected = len(all) - len(shown)
+	shown, rejected = slices.Clone(mem.Blocks), mem.Rejected
 	slices.SortStableFunc(shown, func(a, b letta.Block) int {
 		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a.Label, b.Label))
 	})
@@ -168,6 +163,21 @@ func (r *Reconciler) makeBlock(ctx context.Context, s *scope, project, label str
 	})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("make a MemoryBlock: %w", err)
+	}
+	return nil
+}
+
+// refresh has the conversation see the memory as it is, where another
+// conversation, a person or a Pinned block may have changed it since the
+// conversation's own last turn. It is called right before a turn, so that many
+// changes are one call, and conversations that rest cost none.
+func (r *Reconciler) refresh(ctx context.Context, s *scope, c letta.Client) error {
+	st := s.ses.Status.SyncState
+	if st.MemoryRevision == "" || st.MemoryRevision == r.Agents.Newest(st.AgentID) {
+		return nil // a new conversation begins with the memory as it is
+	}
+	if err := c.Recompile(ctx, letta.Ref{AgentID: st.AgentID, ConversationID: st.ConversationID}); err != nil {
+		return r.lettaError(s, err)
 	}
 	return nil
 }

@@ -107,6 +107,9 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 	if err := r.place(ctx, s, b.imported); err != nil {
 		return err
 	}
+	if err := r.refresh(ctx, s, c); err != nil {
+		return err
+	}
 	opt := letta.SendOptions{Timeout: turnTimeout(s.mem)}
 	bill := r.bill(s, clientID(d), b.imported, len(text))
 	started := r.Turns.start(s.key, clientID(d), func(ctx context.Context) (letta.Turn, error) {

@@ -25,6 +25,10 @@ type Memory struct {
 	Revision string
 	// Blocks sorted by label.
 	Blocks []Block
+	// Rejected counts what the agent keeps besides, under names that are no
+	// labels, or in texts too large to be read. The agent reads it all the
+	// same. The names stay here: an agent can be talked into any.
+	Rejected int
 }
 
 // Block returns the block of that label.

@@ -171,12 +171,14 @@ func (c *Client) Memory(ctx context.Context, agentID string) (letta.Memory, erro
 	if err != nil {
 		return letta.Memory{}, err
 	}
-	blocks := make([]letta.Block, 0, len(a.Blocks))
+	all := make([]letta.Block, 0, len(a.Blocks))
 	for _, b := range a.Blocks {
-		blocks = append(blocks, b.block())
+		all = append(all, b.block())
 	}
-	slices.SortStableFunc(blocks, func(a, b letta.Block) int { return cmp.Compare(a.Label, b.Label) })
-	return letta.Memory{Revision: letta.Revision(blocks), Blocks: blocks}, nil
+	slices.SortStableFunc(all, func(a, b letta.Block) int { return cmp.Compare(a.Label, b.Label) })
+	revision := letta.Revision(all) // of what is not shown, too
+	blocks := slices.DeleteFunc(slices.Clone(all), func(b letta.Block) bool { return !letta.ValidLabel(b.Label) })
+	return letta.Memory{Revision: revision, Blocks: blocks, Rejected: len(all) - len(blocks)}, nil
 }
 
 // PutBlock implements [letta.Client]. This back end keeps no history, so that

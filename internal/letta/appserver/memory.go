@@ -95,7 +95,7 @@ func (c *Client) Memory(ctx context.Context, agentID string) (letta.Memory, erro
 		return letta.Memory{}, err
 	}
 	for range readTries {
-		blocks, err := c.blocks(ctx, op, agentID)
+		blocks, rejected, err := c.blocks(ctx, op, agentID)
 		if err != nil {
 			return letta.Memory{}, err
 		}
@@ -104,7 +104,7 @@ func (c *Client) Memory(ctx context.Context, agentID string) (letta.Memory, erro
 			return letta.Memory{}, err
 		}
 		if after == before {
-			return letta.Memory{Revision: before, Blocks: blocks}, nil
+			return letta.Memory{Revision: before, Blocks: blocks, Rejected: rejected}, nil
 		}
 		before = after
 	}
@@ -139,14 +139,13 @@ func (c *Client) revision(ctx context.Context, op, agentID string) (string, erro
 	return commits[0].SHA, nil
 }
 
-// blocks reads the files that are blocks. The list has their contents too, but
+// blocks reads the files that are blocks, and counts the others. The list has their contents too, but
 // without the space around them.
-func (c *Client) blocks(ctx context.Context, op, agentID string) ([]letta.Block, error) {
+func (c *Client) blocks(ctx context.Context, op, agentID string) (blocks []letta.Block, rejected int, _ error) {
 	conn, err := c.connect(ctx, op)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	var blocks []letta.Block
 	err = conn.parts(ctx, op, false, map[string]any{"type": "list_memory", "agent_id": agentID}, func(data json.RawMessage) (bool, error) {
 		var part struct {
 			Entries []struct {
@@ -162,12 +161,14 @@ func (c *Client) blocks(ctx context.Context, op, agentID string) ([]letta.Block,
 		for _, e := range part.Entries {
 			if label, ok := labelOf(e.Path); ok && e.Size <= maxBlock {
 				blocks = append(blocks, letta.Block{Label: label, Description: e.Description})
+			} else {
+				rejected++
 			}
 		}
 		return part.Done, nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	for i := range blocks {
 		var read struct {
@@ -176,12 +177,12 @@ func (c *Client) blocks(ctx context.Context, op, agentID string) ([]letta.Block,
 		}
 		err := conn.call(ctx, op, false, map[string]any{"type": "read_memory_file", "agent_id": agentID, "path": pathOf(blocks[i].Label)}, &read)
 		if err != nil {
-			return nil, err
+			return nil, 0, err
 		}
 		blocks[i].Value = value(read.Content)
 	}
 	slices.SortFunc(blocks, func(a, b letta.Block) int { return strings.Compare(a.Label, b.Label) })
-	return blocks, nil
+	return blocks, rejected, nil
 }
 
 // PutBlock implements [letta.Client]. Without a description the block keeps
@@ -195,7 +196,7 @@ func (c *Client) PutBlock(ctx context.Context, agentID string, b letta.Block, re
 		return "", err
 	}
 	if b.Description == "" {
-		blocks, err := c.blocks(ctx, op, agentID)
+		blocks, _, err := c.blocks(ctx, op, agentID)
 		if err != nil {
 			return "", err
 		}

@@ -104,6 +104,9 @@ func (s *suite) memoryHostileLabels() {
 	t := s.t
 	need(t, "make the model call a tool", s.CallTool != nil)
 	ref := s.conversation(t)
+	if m, err := s.Client.Memory(t.Context(), ref.AgentID); err != nil || m.Rejected != 0 {
+		t.Errorf("a new agent has %d names that are no labels (%v)", m.Rejected, err)
+	}
 	for _, name := range []string{"a<b>&\"\u202e", "UPPER", "sub/folder", "good"} {
 		s.callTool(ref, "memory", map[string]any{
 			"command": "create", "reason": "learned", "file_path": "system/" + name + ".md", "path": "system/" + name + ".md",
@@ -123,5 +126,8 @@ func (s *suite) memoryHostileLabels() {
 	}
 	if !slices.Contains(labels, "brief") || !slices.Contains(labels, "good") {
 		t.Errorf("the labels are %q, want brief and good among them", labels)
+	}
+	if m.Rejected == 0 {
+		t.Error("nothing says that the agent keeps more than is shown")
 	}
 }
