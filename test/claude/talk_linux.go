@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 	"time"
@@ -38,14 +40,13 @@ func (h *Home) Talk(ctx context.Context, dir string, args ...string) (*Talk, err
 	if err := os.MkdirAll(filepath.Join(h.Dir, "tmp"), 0o700); err != nil {
 		return nil, err
 	}
-	started := h.Witness.Count(starts)
 	t, err := OpenTerminal(dir, h.Environ(), h.Program, append([]string{"--permission-mode", "default"}, args...)...)
 	if err != nil {
 		return nil, err
 	}
 	talk := &Talk{Terminal: t, home: h}
 	err = t.Until(ctx, within, "start", func(screen string) bool {
-		return strings.Contains(screen, prompt) && h.Witness.Count(starts) > started
+		return strings.Contains(screen, prompt) && talk.Count("SessionStart") > 0
 	})
 	if err != nil {
 		t.Close()
@@ -54,7 +55,31 @@ func (h *Home) Talk(ctx context.Context, dir string, args ...string) (*Talk, err
 	return talk, nil
 }
 
-func starts(c Call) bool { return c.Event == "SessionStart" }
+// Count returns how often the hooks of an event were called in this talk: by this
+// process, and not by one that it started.
+func (t *Talk) Count(event string) int {
+	return t.count(func(c Call) bool { return c.Event == event })
+}
+
+func (t *Talk) count(fits func(Call) bool) int { return len(t.calls(fits)) }
+
+func (t *Talk) calls(fits func(Call) bool) []Call {
+	all, err := t.home.Witness.Calls()
+	if err != nil {
+		return nil // the next look tells
+	}
+	pid := strconv.Itoa(t.PID())
+	return slices.DeleteFunc(all, func(c Call) bool { return c.Env["CLAUDE_PID"] != pid || !fits(c) })
+}
+
+// Session is the id of the session, "" before the first call of a hook.
+func (t *Talk) Session() string {
+	calls := t.calls(func(Call) bool { return true })
+	if len(calls) == 0 {
+		return ""
+	}
+	return calls[len(calls)-1].Session
+}
 
 // Enter types a line in the place of what stands there, and sends it. Keys that
 // come while Claude Code draws itself are lost: it looks whether they are there.
@@ -97,8 +122,8 @@ func inputLine(screen string) string {
 // Say types a prompt, and returns when the hooks were asked about it.
 func (t *Talk) Say(ctx context.Context, words string) error {
 	asked := func(c Call) bool { return c.Event == "UserPromptSubmit" && c.Prompt == words }
-	before := t.home.Witness.Count(asked)
-	return t.Enter(ctx, words, func() bool { return t.home.Witness.Count(asked) > before })
+	before := t.count(asked)
+	return t.Enter(ctx, words, func() bool { return t.count(asked) > before })
 }
 
 // Ask says a prompt, and returns when the turn has ended.
@@ -114,20 +139,18 @@ func (t *Talk) Turn(ctx context.Context, do func() error) error {
 // After does something, and returns when the hooks of an event were called once
 // more.
 func (t *Talk) After(ctx context.Context, event string, do func() error) error {
-	is := func(c Call) bool { return c.Event == event }
-	before := t.home.Witness.Count(is)
+	before := t.Count(event)
 	if err := do(); err != nil {
 		return err
 	}
-	return t.Until(ctx, within, event, func(string) bool { return t.home.Witness.Count(is) > before })
+	return t.Until(ctx, within, event, func(string) bool { return t.Count(event) > before })
 }
 
 // Command types a slash command, and returns when the hooks of an event were
 // called.
 func (t *Talk) Command(ctx context.Context, command, event string) error {
-	is := func(c Call) bool { return c.Event == event }
-	before := t.home.Witness.Count(is)
-	return t.Enter(ctx, command, func() bool { return t.home.Witness.Count(is) > before })
+	before := t.Count(event)
+	return t.Enter(ctx, command, func() bool { return t.Count(event) > before })
 }
 
 // Hangup ends the talk as closing the window does.

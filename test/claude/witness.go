@@ -92,21 +92,6 @@ func (w *Witness) Calls() ([]Call, error) {
 	return calls, nil
 }
 
-// Count returns how many calls fit.
-func (w *Witness) Count(fits func(Call) bool) int {
-	calls, err := w.Calls()
-	if err != nil {
-		return 0 // the next look tells
-	}
-	n := 0
-	for _, c := range calls {
-		if fits(c) {
-			n++
-		}
-	}
-	return n
-}
-
 // BeWitness is for TestMain: it reports whether this process is a hook, and with
 // which code it then has to exit.
 func BeWitness() (code int, is bool) {

@@ -157,17 +157,6 @@ func (t *talk) asks(prompt string) {
 	t.w.must(t.Ask(t.w.t.Context(), prompt))
 }
 
-// session is the id of the session that the newest call of a hook is of.
-func (t *talk) session() string {
-	t.w.t.Helper()
-	calls, err := t.w.Witness.Calls()
-	t.w.must(err)
-	if len(calls) == 0 {
-		t.w.t.Fatal("no hook was called")
-	}
-	return calls[len(calls)-1].Session
-}
-
 // said are words of a person or of the assistant.
 type said struct{ Role, Text string }
 

@@ -53,7 +53,7 @@ func TestPrivateWordsStayOnTheWorkstation(t *testing.T) {
 	k.asks("and without it")
 	w.must(k.Command(ctx, "/compact", "PostCompact"))
 	k.asks("after the compaction")
-	session := k.session()
+	session := k.Session()
 	w.must(k.Hangup(ctx))
 	w.arrives(session, []said{
 		user("LOOK at the harbour"), assistant("There is a harbour."), user("and without it"), assistant("Noted."),

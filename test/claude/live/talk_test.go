@@ -43,7 +43,7 @@ func TestATalkArrivesAsItWasSpoken(t *testing.T) {
 	k.asks("DELEGATE the counting of lamps")
 	w.Model.Release("subagent")
 	w.must(k.Turn(ctx, func() error { return nil }))
-	first := k.session()
+	first := k.Session()
 	one := []said{
 		user("PARALLEL look at the harbour"), assistant("I look at two things at once."), assistant("Both are done."),
 		user("DELEGATE the counting of lamps"), assistant("A subagent shall count."), assistant("The subagent is at work."),
@@ -64,7 +64,7 @@ func TestATalkArrivesAsItWasSpoken(t *testing.T) {
 
 	w.must(k.Command(ctx, "/clear", "SessionEnd"))
 	k.asks("a new talk begins")
-	second := k.session()
+	second := k.Session()
 	if second == first {
 		t.Fatal("/clear did not begin another session")
 	}
@@ -85,7 +85,7 @@ func TestATalkArrivesAsItWasSpoken(t *testing.T) {
 
 	k = w.talk("--resume", second, "--fork-session")
 	k.asks("in the fork")
-	third := k.session()
+	third := k.Session()
 	w.must(k.Hangup(ctx))
 	w.arrives(third, []said{user("in the fork"), assistant("Noted.")})
 

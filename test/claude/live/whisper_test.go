@@ -67,7 +67,7 @@ func (t *talk) receives(id string) []said {
 			return all
 		}
 		// What was printed and not given comes back once the transcript is read.
-		t.w.must(stack.Eventually(t.w.t.Context(), within, func() error { return t.w.readToEnd(t.session()) }))
+		t.w.must(stack.Eventually(t.w.t.Context(), within, func() error { return t.w.readToEnd(t.Session()) }))
 	}
 	t.w.t.Fatalf("whisper %s was not given within %d prompts", id, mostPrompts)
 	return nil
@@ -98,7 +98,7 @@ func TestAWhisperIsGivenOnce(t *testing.T) {
 	)
 	k := w.talk()
 	k.asks("Where are the tide tables stored, and in which time?")
-	session := k.session()
+	session := k.Session()
 	talk := []said{user("Where are the tide tables stored, and in which time?"), assistant("Noted.")}
 
 	// From Letta's answer to the model, by way of every part.
