@@ -81,6 +81,7 @@ not name.`,
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
 	root.AddCommand(s.sessionsCommand(), s.logsCommand(), s.adminCommand())
+	root.AddCommand(s.pauseCommand(), s.resumeCommand(), s.privateCommand())
 	root.AddCommand(s.transcriptCommand(), s.redactCommand())
 	return root
 }

@@ -1,8 +1,8 @@
 package cli
 
 import (
-	"errors"
 	"encoding/xml"
+	"errors"
 	"io"
 	"os"
 	"runtime"

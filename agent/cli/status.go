@@ -40,6 +40,9 @@ type report struct {
 	Workstation string    `json:"workstation,omitempty"`
 	ConsentedAt time.Time `json:"consentedAt,omitzero"`
 
+	// Here says whether a session in this folder is recorded now.
+	Here *here `json:"here,omitempty"`
+
 	Running bool        `json:"running"`
 	Daemon  daemon.Info `json:"daemon,omitzero"`
 
@@ -98,6 +101,7 @@ func (s *System) report() (*report, error) {
 	r.Owner, r.Namespace, r.Memory, r.Workstation = config.Owner, config.Namespace, config.Memory, config.Workstation
 	r.Server, r.Kubeconfig, r.Context, r.StoreHost = config.Server, config.Kubeconfig, config.Context, config.StoreHost
 
+	r.Here = s.here(home, config)
 	if r.Daemon, r.Running, err = daemon.Running(home); err != nil {
 		r.Problem = err.Error()
 	}
@@ -175,6 +179,9 @@ func render(r *report, now time.Time) string {
 	var rows [][]string
 	row := func(name, format string, args ...any) {
 		rows = append(rows, []string{name, fmt.Sprintf(format, args...)})
+	}
+	if r.Here != nil {
+		row("here", "%s", r.Here.render())
 	}
 	row("team", "%s, memory %s", safe(r.Namespace), safe(r.Memory))
 	row("you", "%s, workstation %s", safe(r.Owner), safe(r.Workstation))

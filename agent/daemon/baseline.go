@@ -48,9 +48,11 @@ func Measure(home, projects string) (map[string]int64, error) {
 	if err != nil {
 		return nil, fmt.Errorf("look at transcripts: %w", err)
 	}
-	for _, path := range spool.Transcripts(filepath.Join(home, SessionsDir)) {
-		if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
-			sizes[path] = info.Size()
+	for _, state := range spool.States(filepath.Join(home, SessionsDir)) {
+		for _, path := range state.Transcripts() {
+			if info, err := os.Stat(path); err == nil && info.Mode().IsRegular() {
+				sizes[path] = info.Size()
+			}
 		}
 	}
 	return sizes, nil

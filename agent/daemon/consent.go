@@ -34,7 +34,7 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 		return read.Verdict{Reason: reasonHeadless}
 	}
 	include, exclude, _ := r.view.Capture() // unknown: nothing matches
-	d := r.finder.Decide(cwd, consent.Rules{Include: include, Exclude: slices.Concat(exclude, r.config.Exclude), Outside: hears.OutsideGit})
+	d := r.finder.Decide(cwd, TeamRules(include, exclude, r.config.Exclude, hears))
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}
@@ -53,4 +53,9 @@ func (r *rules) policy() transcript.Policy {
 	case v1alpha1.ToolResultsLocal:
 	}
 	return p
+}
+
+// TeamRules are the rules of a team and a user.
+func TeamRules(include, exclude, own []string, hears status.Capture) consent.Rules {
+	return consent.Rules{Include: include, Exclude: slices.Concat(exclude, own), Outside: hears.OutsideGit}
 }

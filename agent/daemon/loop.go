@@ -74,7 +74,7 @@ type loop struct {
 // it says which.
 func (l *loop) run(ctx context.Context) (idle bool) {
 	l.begin()
-	l.takeNotes()
+	l.takeNotes(ctx)
 	l.clean(true)
 	for ctx.Err() == nil {
 		for _, id := range l.agenda.due(l.clock.Now()) {
@@ -128,7 +128,7 @@ func (l *loop) wait(ctx context.Context) {
 	case <-timer.C():
 		l.rest()
 	}
-	l.takeNotes()
+	l.takeNotes(ctx)
 	l.tell()
 	l.lookForUnheard()
 	l.clean(false)

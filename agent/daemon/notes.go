@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"os"
 	"path/filepath"
@@ -61,7 +62,7 @@ var DefaultTiming = Timing{
 const maxAgentFiles = 256
 
 // takeNotes takes every waiting note in hand.
-func (l *loop) takeNotes() {
+func (l *loop) takeNotes(ctx context.Context) {
 	for {
 		files, err := note.List(l.home)
 		if err != nil {
@@ -75,7 +76,7 @@ func (l *loop) takeNotes() {
 		}
 		l.heard = l.clock.Now()
 		for _, file := range files {
-			if !l.takeNote(file) {
+			if !l.takeNote(ctx, file) {
 				return // the disk: the note stays, and is taken at the next poll
 			}
 		}
@@ -85,7 +86,7 @@ func (l *loop) takeNotes() {
 // takeNote records what a note says and plans what follows from it. Then the
 // note is not needed any more: state.json knows the transcript, and at every
 // start a transcript that differs from its cursor is read.
-func (l *loop) takeNote(file note.File) bool {
+func (l *loop) takeNote(ctx context.Context, file note.File) bool {
 	crash.Point(crash.AgentNoteRead)
 	n := file.Note
 	session, err := l.spool.Ensure(n.Session, l.clock.Now())
@@ -96,6 +97,7 @@ func (l *loop) takeNote(file note.File) bool {
 		if err = session.Update(func(state *spool.State) { learn(state, n) }); err == nil {
 			l.settleIn(n)
 			l.plan(session.State(), n)
+			err = l.greet(ctx, session, n)
 		}
 	}
 	if err != nil && !errors.Is(err, spool.ErrSessionID) && !errors.Is(err, spool.ErrDamaged) {

@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
@@ -176,7 +177,7 @@ func (l *loop) unheard(now time.Time) int {
 		for _, file := range files {
 			id, isTranscript := strings.CutSuffix(file.Name(), ".jsonl")
 			info, err := file.Info()
-			if !isTranscript || err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) > time.Hour {
+			if !isTranscript || note.IsOff(l.home, id) || err != nil || !info.Mode().IsRegular() || now.Sub(info.ModTime()) > time.Hour {
 				continue
 			}
 			if info.ModTime().Sub(l.lastNote(id)) > silentFor {

@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	clocktesting "k8s.io/utils/clock/testing"
 
 	"github.com/undersong-dev/undersong/agent/consent"
@@ -219,7 +220,7 @@ func (e *evening) say(change func(*consent.Silences, map[string]int64)) {
 // read lets the daemon work until it has nothing to do, and takes what it made.
 func (e *evening) read() {
 	e.tb.Helper()
-	e.loop.takeNotes()
+	e.loop.takeNotes(e.tb.Context())
 	e.loop.sweep(true)
 	for range 1000 {
 		ids := e.loop.agenda.due(e.clock.Now().Add(time.Minute))
@@ -350,6 +351,71 @@ func TestNothingOfASilenceIsRead(t *testing.T) {
 			}
 			for _, wrong := range e.end() {
 				t.Error(wrong)
+			}
+		})
+	}
+}
+
+// TestThePersonIsToldAtTheFirstPrompt: the line waits when a session has begun,
+// before there is a transcript, and says what is so.
+func TestThePersonIsToldAtTheFirstPrompt(t *testing.T) {
+	recorded := "undersong: this session is recorded for team alpha, memory main (undersong status)"
+	for name, test := range map[string]struct {
+		reason string
+		before func(e *evening)
+		note   func(n *note.Note)
+		want   []string
+	}{
+		"recorded": {reason: "the team hears this project", want: []string{recorded}},
+		"headless": {reason: "there is nobody to tell", note: func(n *note.Note) { n.Entrypoint = "sdk-cli" }},
+		"elsewhere": {reason: "undersong has nothing to say there", note: func(n *note.Note) {
+			n.Cwd = filepath.Dir(n.Cwd)
+		}},
+		"paused": {reason: "the person may have forgotten", before: func(e *evening) {
+			e.say(func(s *consent.Silences, sizes map[string]int64) {
+				s.Begin(consent.ReasonPaused, "", e.projects, e.clock.Now(), time.Time{}, sizes)
+			})
+		}, want: []string{"undersong: paused, this session is not recorded (undersong resume)"}},
+		"private": {reason: "resumed", before: func(e *evening) {
+			e.say(func(s *consent.Silences, sizes map[string]int64) {
+				s.Begin(consent.ReasonPrivate, "00000001-0000-4000-8000-000000000000", e.projects, e.clock.Now(), time.Time{}, sizes)
+			})
+		}, want: []string{"undersong: this session is not recorded: it is private (undersong status)"}},
+		"another is private": {reason: "not this one", before: func(e *evening) {
+			e.say(func(s *consent.Silences, sizes map[string]int64) {
+				s.Begin(consent.ReasonPrivate, "other", e.projects, e.clock.Now(), time.Time{}, sizes)
+			})
+		}, want: []string{recorded}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEvening(t, rand.New(rand.NewPCG(1, 1)))
+			if test.before != nil {
+				test.before(e)
+			}
+			id := "00000001-0000-4000-8000-000000000000"
+			n := note.Note{
+				Event: eventSessionStart, Session: id, Transcript: filepath.Join(e.projects, "-tide", id+".jsonl"),
+				Cwd: e.cwd, Entrypoint: "cli", At: e.clock.Now(),
+			}
+			if test.note != nil {
+				test.note(&n)
+			}
+			for range 2 { // once per session
+				e.must(note.Write(e.home, n))
+				e.read()
+			}
+			files, err := filepath.Glob(filepath.Join(e.home, "whispers", id, "waiting", "*.json"))
+			e.must(err)
+			var got []string
+			for _, file := range files {
+				data, err := os.ReadFile(file)
+				e.must(err)
+				var w struct{ Notice string }
+				e.must(json.Unmarshal(data, &w))
+				got = append(got, w.Notice)
+			}
+			if diff := cmp.Diff(test.want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", test.reason, diff)
 			}
 		})
 	}

@@ -134,29 +134,11 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	}
 	if len(batch.Lines) > 0 {
 		l.spooled()
-		if err := l.notice(session); err != nil {
+		if err := l.notice(session, batch.Project); err != nil {
 			return false, err
 		}
 	}
 	return batch.More, nil
-}
-
-// notice tells the person, once per session, that it is recorded.
-func (l *loop) notice(session *spool.Session) error {
-	state := session.State()
-	if state.Noticed {
-		return nil
-	}
-	now := l.clock.Now().UTC()
-	err := whisper.Put(l.home, whisper.Whisper{
-		ID: "recorded-" + state.SessionID, Session: state.SessionID, Project: state.Project.Remote, Memory: l.config.Memory,
-		Notice: "undersong: this session is recorded for team " + l.config.Namespace + ", memory " + l.config.Memory + " (undersong status)",
-		At:     now,
-	})
-	if err != nil && !errors.Is(err, whisper.ErrInvalid) {
-		return err
-	}
-	return session.Update(func(state *spool.State) { state.Noticed = true })
 }
 
 // caughtUp follows when every stream was read to its end.

@@ -249,6 +249,9 @@ func (h call) begin(policy note.Policy) error {
 // error, too, there may be a line.
 func (h call) whispers() ([]byte, error) {
 	policy := note.LoadPolicy(h.home)
+	if _, paused := note.RecallPaused(h.home, h.at); paused {
+		policy.Mode = note.RecallOff
+	}
 	errs := []error{h.begin(policy)}
 	if h.event == UserPromptSubmit {
 		errs = append(errs, whisper.Prompted(h.home, h.session))

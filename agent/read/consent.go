@@ -52,15 +52,15 @@ func (s *step) hush(reason string) string {
 	return reason
 }
 
-// nestedEntrypoint is what a record of a nested session is taken to say.
-const nestedEntrypoint = "sdk-nested"
+// NestedEntrypoint is what a record of a nested session is taken to say.
+const NestedEntrypoint = "sdk-nested"
 
 // verdict asks for consent, once per place.
 func (s *step) verdict() Verdict {
 	cur := &s.batch.Cursor
 	at := place{cwd: cmp.Or(cur.LastCwd, s.src.Cwd), entrypoint: cmp.Or(cur.LastEntrypoint, s.src.Entrypoint)}
 	if s.src.Nested {
-		at.entrypoint = nestedEntrypoint
+		at.entrypoint = NestedEntrypoint
 	}
 	verdict, asked := s.verdicts[at]
 	if !asked {

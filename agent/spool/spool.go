@@ -125,27 +125,32 @@ func (s *Spool) check(state *State, folder string) error {
 	return nil
 }
 
-// Transcripts lists the files that the sessions of a spool folder read, while
-// another process may have it open. What cannot be read is left out.
-func Transcripts(dir string) []string {
+// States returns the states of the sessions of a spool folder, while another
+// process may have it open. What cannot be read is left out.
+func States(dir string) []State {
 	folders, err := os.ReadDir(dir)
 	if err != nil {
 		return nil // nothing was read yet
 	}
-	var paths []string
+	var states []State
 	for _, folder := range folders {
 		var state State
 		data, err := durable.ReadFile(filepath.Join(dir, folder.Name(), stateFile), maxState)
-		if err != nil || json.Unmarshal(data, &state) != nil {
-			continue
+		if err == nil && json.Unmarshal(data, &state) == nil {
+			states = append(states, state)
 		}
-		paths = append(paths, state.Transcript)
-		for _, path := range state.AgentFiles {
-			paths = append(paths, path)
-		}
-		for _, cursor := range state.Cursors {
-			paths = append(paths, cursor.Path)
-		}
+	}
+	return states
+}
+
+// Transcripts lists the files that a session is read from.
+func (s *State) Transcripts() []string {
+	paths := []string{s.Transcript}
+	for _, path := range s.AgentFiles {
+		paths = append(paths, path)
+	}
+	for _, cursor := range s.Cursors {
+		paths = append(paths, cursor.Path)
 	}
 	slices.Sort(paths)
 	return slices.Compact(paths)
