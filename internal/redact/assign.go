@@ -51,6 +51,7 @@ var (
 		"value": true, "val": true, "str": true, "string": true, "b64": true, "base64": true, "raw": true, "plain": true,
 		"plaintext": true, "encoded": true, "text": true, "prod": true, "production": true, "dev": true, "development": true,
 		"staging": true, "test": true, "live": true, "default": true, "current": true, "old": true, "new": true,
+		"data": true, "pem": true, "base": true,
 	}
 	// A name with one of these behind speaks of a secret without being one.
 	aboutName = map[string]bool{
@@ -207,6 +208,7 @@ const (
 	element                // <name>value</name>
 	quoted                 // between quotes, or a value of JSON
 	phrased                // the password is …
+	section                // name = value, in a section of a file of settings
 )
 
 // Bounds of what is looked at before it is known to be a secret.
@@ -234,6 +236,9 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 	stop := from + len(name)
 	if stop < len(text) && text[stop] == '.' {
 		return none, 0, to // the end of a sentence
+	}
+	if first := spacedName(text, from, name); first < from {
+		from, name = first, text[first:stop]
 	}
 	value, how := assigned(text, from, stop, name)
 	if value < 0 {
@@ -279,6 +284,36 @@ func matchAssignment(text []byte, at, end int) (int, int, int) {
 		last = first + valueRun(text[first:], stops(how))
 	}
 	return first, last, max(to, last)
+}
+
+// spacedName returns where the name "api key" begins whose last word begins at
+// text[from].
+func spacedName(text []byte, from int, name []byte) int {
+	if len(name) != len("key") || !bytes.EqualFold(name, []byte("key")) || from < 4 || text[from-1] != ' ' {
+		return from
+	}
+	first := from - 1
+	for first > 0 && from-first < 16 && alnum[text[first-1]] {
+		first--
+	}
+	if keyOf[string(bytes.ToLower(text[first:from-1]))] {
+		return first
+	}
+	return from
+}
+
+// commands are what stands before a name and a value that a blank sets apart.
+var commands = []string{"ENV ", "setx ", "set -x ", "set -gx ", "set -Ux ", "git config ", "git config --global ", "git config --local "}
+
+// isCommand reports whether a command that takes a name and a value ends at
+// text[i].
+func isCommand(text []byte, i int) bool {
+	for _, c := range commands {
+		if n := i - len(c); n >= 0 && string(text[n:i]) == c && bounds(text, n) {
+			return true
+		}
+	}
+	return false
 }
 
 // blockScalar returns the lines of a value that YAML has below its name, which
@@ -381,10 +416,31 @@ func assigned(text []byte, from, to int, name []byte) (int, writing) {
 		return signed + 1, element
 	case signed > to && bytes.HasPrefix(name, []byte("--")):
 		return signed, flag
+	case signed > to && i == to && isCommand(text, from):
+		return signed, alone
+	case signed > to+1 && passWords[strings.ToLower(string(name))] && inColumn(text, from, signed):
+		return signed, ini
+	case c == '|' && signed > to && from > 1 && bytes.IndexByte(text[max(0, from-8):from], '|') >= 0: // a row of a table
+		return blanks(text, signed+1), bare
 	case signed > to && (c == '\'' || c == '"') && i == to && passWords[strings.ToLower(string(name))]: // SQL
 		return signed, quoted
 	}
 	return phrase(text, signed, signed > to)
+}
+
+// inColumn reports whether a name and the value at text[value] stand alone in a
+// line, in two columns.
+func inColumn(text []byte, name, value int) bool {
+	begin := name
+	for begin > 0 && name-begin < 32 && (text[begin-1] == ' ' || text[begin-1] == '\t') {
+		begin--
+	}
+	if begin > 0 && text[begin-1] != '\n' {
+		return false
+	}
+	to := plainWord(text, value)
+	end := blanks(text, to)
+	return to > value && (end == len(text) || text[end] == '\n' || text[end] == '\r')
 }
 
 // endsCommand reports whether what follows a word at text[i] is what may follow
@@ -404,6 +460,9 @@ func lineForm(text []byte, from, closed, signed, after, value int, sign byte) wr
 		begin--
 	}
 	dotted := bytes.IndexByte(text[from:closed], '.') >= 0 // a member, in source code
+	if begin > 0 && (text[begin-1] == '+' || text[begin-1] == '>') {
+		begin-- // a diff, a quotation
+	}
 	startsLine := begin == 0 || text[begin-1] == '\n' || begin >= 2 && text[begin-1] == 'n' && text[begin-2] == '\\'
 	if sign == '=' && closed == signed && after == value && after == signed+1 {
 		// No blanks: shells, queries, connection strings.
@@ -417,17 +476,56 @@ func lineForm(text []byte, from, closed, signed, after, value int, sign byte) wr
 		for _, end := range []string{"\n", `\n`, `\r`} {
 			line, _, _ = bytes.Cut(line, []byte(end))
 		}
-		if line = bytes.TrimRight(line, " \t\r"); !bytes.ContainsAny(line, " \t(){}[];,") {
+		line = bytes.TrimRight(line, " \t\r")
+		if sign == ':' && len(line) > 1 && (line[0] == '&' || line[0] == '!') { // an anchor, a tag
+			_, line, _ = bytes.Cut(line, []byte(" "))
+		}
+		if sign == '=' && !dotted && len(line) > 1 && (line[0] == '"' || line[0] == '\'') && inSection(text, begin) {
+			return section
+		}
+		if !bytes.ContainsAny(line, " \t(){}[];,") {
 			if sign == ':' {
 				return lined
 			}
 			if !dotted {
+				if inSection(text, begin) {
+					return section
+				}
 				return ini
 			}
 		}
 	}
 	return bare
 }
+
+// inSection reports whether the line at text[begin] lies in a section of a file of
+// settings: above it stand others like it, comments, and the head of the section.
+// In source code such a line assigns one variable to another.
+func inSection(text []byte, begin int) bool {
+	const lines, width = 8, 96
+	for n := 0; n < lines && begin > 0 && text[begin-1] == '\n'; n++ {
+		end := begin - 1
+		begin = lineStart(text, end, width)
+		if end-begin >= width {
+			return false
+		}
+		line := bytes.TrimSpace(text[begin:end])
+		switch {
+		case len(line) == 0 || line[0] == '#' || line[0] == ';':
+		case line[0] == '[':
+			last := len(line) - 1
+			return last > 1 && line[last] == ']' && run(line, 1, sectionSet) == last
+		default:
+			name := run(line, 0, wordDot)
+			if sign := blanks(line, name); name == 0 || sign == len(line) || line[sign] != '=' || bytes.ContainsAny(line[sign:], "(){};") {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+var sectionSet = newSet("09azAZ", "_-.: \"'/@*")
 
 // phrase finds the value in "the password is …" and "the password for it is …",
 // behind blanks.
@@ -469,9 +567,16 @@ func valueOf(text []byte, i int, how writing) (int, int, writing) {
 	if i+1 < len(text) && bytes.IndexByte([]byte("brfu@"), text[i]|0x20) >= 0 && (text[i+1] == '"' || text[i+1] == '\'') {
 		i++
 	}
+	if how == lined && i < len(text) && (text[i] == '&' || text[i] == '!') { // an anchor, a tag
+		if n := run(text[:min(len(text), i+32)], i+1, word); n < len(text) && (text[n] == ' ' || text[n] == '!') {
+			i = blanks(text, run(text[:min(len(text), i+32)], n, tagSet))
+		}
+	}
 	first := openers(text, i)
 	if first > i && text[first-1] != '\\' {
-		if how != phrased || text[first-1] != '`' {
+		switch {
+		case how == section: // any words
+		case how != phrased || text[first-1] != '`':
 			how = quoted
 		}
 		return first, closing(text, first, first-1 > i && text[first-2] == '\\'), how
@@ -481,7 +586,7 @@ func valueOf(text []byte, i int, how writing) (int, int, writing) {
 	switch how {
 	case bare, phrased:
 		trim = ".,;:!?)]"
-	case alone, lined, ini, env, flag:
+	case alone, lined, ini, env, flag, section:
 		trim = ",;:)]}"
 	case quoted, element:
 	}
@@ -490,6 +595,8 @@ func valueOf(text []byte, i int, how writing) (int, int, writing) {
 	}
 	return first, last, how
 }
+
+var tagSet = newSet("azAZ", "!")
 
 // closing returns the end of a value whose opening quote is text[first-1]:
 // before the same quote, or at the end of the line. Where the quote is escaped,
@@ -533,7 +640,7 @@ func stops(how writing) *set {
 		return aloneStops
 	case bare:
 		return bareStops
-	case lined, ini, quoted, phrased:
+	case lined, ini, quoted, phrased, section:
 	}
 	return lineStops
 }
@@ -570,7 +677,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		if !isUpper(name) && (len(v) < 16 || !isRandom(v) && (count(v, hexDigit) < len(v) || len(v) != 32)) {
 			return false // a name of source code
 		}
-		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted || how == lined || how == ini || how == bare && len(v) >= 20 && isRandom(v)) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
+		return !spaces && !code && (how == alone || how == env || how == flag || how == quoted || how == lined || how == ini || how == section || how == bare && len(v) >= 20 && isRandom(v)) && len(v) >= 12 && digits > 0 && digits < len(v) && !isPath(v) && entropy(v) >= 3
 	case passName:
 		// The working directory, and the verdict of a test.
 		if v[0] == '/' && bytes.HasSuffix(bytes.ToLower(name), []byte("pwd")) {
@@ -580,6 +687,8 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 			return false
 		}
 		switch how {
+		case section:
+			return !isPath(v) && !code && (!spaces || len(v) <= 64 && !bytes.ContainsAny(v, ".,:;?")) && !isExpression(v, alone)
 		case quoted:
 			return !isPath(v) && (!spaces || isPassphrase(v)) && !isExpression(v, how) && !bytes.Contains(squeeze(name), squeeze(v))
 		case env, element:
@@ -605,6 +714,9 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 		}
 		switch how {
 		case quoted, alone, env, flag, element:
+			if how == quoted && code && digits > 1 && bytes.ContainsAny(v, "!#$%^&*@") && !isExpression(v, how) && entropy(v) >= 3.5 {
+				return true // a generated one: signs of all kinds
+			}
 			if isExpression(v, how) || code {
 				return false
 			}
@@ -614,7 +726,7 @@ func isSecret(v []byte, kind class, how writing, name []byte) bool {
 			return (len(v) >= 16 || mixed(v)) && !sayName(v, name) && !bytes.ContainsAny(v, "-_. ")
 		case lined:
 			return !isExpression(v, how) && !isDotted(v) && digits > 0 && count(v, alnum) > digits && (!sayName(v, name) || len(v) >= 20)
-		case phrased, bare, ini:
+		case phrased, bare, ini, section:
 			return !code && isNoWord(v) && mixed(v) && len(v) >= 8 && !sayName(v, name) && !isDotted(v)
 		}
 	}
@@ -633,6 +745,10 @@ func isReference(v []byte) bool {
 		return v[1] == '{' || v[1] == '(' || run(v, 1, underscore) == len(v)
 	case v[0] == '%' && v[len(v)-1] == '%', v[0] == '<' && v[len(v)-1] == '>':
 		return true
+	case (v[0] == '&' || v[0] == '*') && count(v, lower) == len(v)-1:
+		return true // an anchor
+	case (v[0] == 'x' || v[0] == 'X') && len(v) > 4 && v[1] == '-' && bytes.Count(v, []byte("-")) > 1 && count(v, word) == len(v):
+		return true // the name of a header
 	case bytes.HasPrefix(v, []byte("{{")), bytes.HasPrefix(v, []byte("#{")), bytes.HasPrefix(v, []byte("%(")), v[0] == '{' && len(v) > 1 && underscore[v[1]]:
 		return true
 	}

@@ -2,6 +2,11 @@ package redact
 
 import (
 	"bytes"
+	"compress/gzip"
+	"compress/zlib"
+	"encoding/hex"
+	"io"
+	"sync"
 )
 
 // Secrets without a sign of their own: such as are encoded once or more often,
@@ -19,6 +24,8 @@ const (
 
 	awsSecretRule = "aws-secret-key"
 	entropyRule   = "entropy"
+	// compressedRule is that of what is compressed too much to be scanned.
+	compressedRule = "compressed"
 )
 
 // findEncoded returns the runs of base64 in text that encode something with a
@@ -48,6 +55,11 @@ func (r *Redactor) findEncoded(text []byte, depth int) []span {
 			done = to
 			continue
 		}
+		if name := r.encodesHex(text[from:to], depth); name != "" {
+			spans = append(spans, span{from: from, to: to, rule: name, text: placeholder(name)})
+			done = to
+			continue
+		}
 		if to-from >= minWrapped {
 			from, to = wrapped(text, done, i)
 		}
@@ -62,6 +74,96 @@ func (r *Redactor) findEncoded(text []byte, depth int) []span {
 	return spans
 }
 
+// encodesHex is encodes for hexadecimal. What is no text, a digest for one, is not
+// looked into.
+func (r *Redactor) encodesHex(b []byte, depth int) string {
+	b, _ = bytes.CutPrefix(b, []byte("0x"))
+	b = b[:len(b)&^1]
+	const head = 8
+	if len(b) < minEncoded-2 || count(b[:head], anyHex) < head {
+		return ""
+	}
+	var start [head / 2]byte
+	if _, err := hex.Decode(start[:], b[:head]); err != nil || textIn(start[:]) < len(start) || count(b, anyHex) < len(b) {
+		return ""
+	}
+	plain := make([]byte, len(b)/2)
+	if _, err := hex.Decode(plain, b); err != nil || textIn(plain) < len(plain) {
+		return ""
+	}
+	return r.inside(plain, depth)
+}
+
+// inside returns the rule that finds something in what was decoded, "" if none
+// does.
+func (r *Redactor) inside(plain []byte, depth int) string {
+	for _, s := range r.findAt(plain, depth+1) {
+		if s.rule != binaryRule {
+			return s.rule
+		}
+	}
+	return ""
+}
+
+// Bounds of what compressed text may become. What becomes more cannot be scanned
+// for what it costs, and does not leave.
+const (
+	maxInflated  = 8 // times
+	leastInflate = 512
+)
+
+// inflater is a reader of compressed text. Its tables are larger than most texts:
+// it is used again.
+type inflater interface {
+	io.Reader
+	Reset(io.Reader) error
+}
+
+type zlibReader struct{ io.ReadCloser }
+
+// Reset makes the reader read another text.
+func (z *zlibReader) Reset(in io.Reader) (err error) {
+	if z.ReadCloser == nil {
+		z.ReadCloser, err = zlib.NewReader(in)
+		return err
+	}
+	return z.ReadCloser.(zlib.Resetter).Reset(in, nil) //nolint:forcetypeassert // the package promises it
+}
+
+var (
+	gzipReaders = sync.Pool{New: func() any { return new(gzip.Reader) }}
+	zlibReaders = sync.Pool{New: func() any { return new(zlibReader) }}
+)
+
+// inflated returns what a run of base64 holds compressed, by gzip or zlib; nil if
+// it holds no such thing. whole says that this is all of it.
+func inflated(b []byte) (plain []byte, whole bool) {
+	if len(b) < minEncoded {
+		return nil, false
+	}
+	var pool *sync.Pool
+	switch {
+	case bytes.HasPrefix(b, []byte("H4sI")):
+		pool = &gzipReaders
+	case bytes.HasPrefix(b, []byte("eJ")), bytes.HasPrefix(b, []byte("eN")), bytes.HasPrefix(b, []byte("eAE")), bytes.HasPrefix(b, []byte("eF4")):
+		pool = &zlibReaders
+	default:
+		return nil, false
+	}
+	in := pool.Get().(inflater) //nolint:forcetypeassert // the pools hold nothing else
+	defer pool.Put(in)
+	if in.Reset(bytes.NewReader(decode(make([]byte, 0, len(b)), b))) != nil {
+		return nil, false
+	}
+	limit := int64(max(leastInflate, maxInflated*len(b)))
+	// What is cut, or damaged at its end, is read as far as it goes.
+	plain, _ = io.ReadAll(io.LimitReader(in, limit+1))
+	if len(plain) == 0 {
+		return nil, false
+	}
+	return plain, int64(len(plain)) <= limit
+}
+
 // encodes returns the rule that finds something in what a run encodes, "" if
 // none does.
 func (r *Redactor) encodes(b []byte, depth int) string {
@@ -72,6 +174,15 @@ func (r *Redactor) encodes(b []byte, depth int) string {
 			}
 			return c
 		}, b)
+	}
+	// One layer of it, or each would multiply the text.
+	if depth < maxDepth-1 {
+		if plain, whole := inflated(b); plain != nil {
+			if !whole {
+				return compressedRule
+			}
+			return r.inside(plain, maxDepth-2)
+		}
 	}
 	// Where a word stands before the run without a blank, the run does not begin
 	// with it: look at the middle, at each of the four places it may begin.
@@ -89,13 +200,7 @@ func (r *Redactor) encodes(b []byte, depth int) string {
 	if best < 0 {
 		return ""
 	}
-	plain := decode(make([]byte, 0, len(b)), b[best:])
-	for _, s := range r.findAt(plain, depth+1) {
-		if s.rule != binaryRule {
-			return s.rule
-		}
-	}
-	return ""
+	return r.inside(decode(make([]byte, 0, len(b)), b[best:]), depth)
 }
 
 // textIn counts the bytes that text is made of. The zeros of UTF-16 count.

@@ -164,12 +164,23 @@ func (r *Redactor) findAt(text []byte, depth int) []span {
 
 // findNested returns what is found in text that was encoded as JSON before it
 // came here: with the escapes read, lines begin where they began, and signs are
-// what they were.
+// what they were. The same goes for the escapes of addresses, of HTML and of
+// source code, if there are some.
 func (r *Redactor) findNested(text []byte, depth int) []span {
-	if bytes.IndexByte(text, '\\') < 0 || !bytes.Contains(text, []byte(`":`)) && !bytes.Contains(text, []byte(`\u00`)) {
-		return nil
+	var spans []span
+	if bytes.IndexByte(text, '\\') >= 0 && (bytes.Contains(text, []byte(`":`)) || bytes.Contains(text, []byte(`\u00`))) {
+		spans = r.findPlain(text, depth, unnest)
 	}
-	plain, at := unnest(text)
+	if bytes.IndexByte(text, '%') >= 0 || bytes.Contains(text, []byte("&#")) || bytes.Contains(text, []byte(`\x`)) {
+		spans = append(spans, r.findPlain(text, depth, unescapeSigns)...)
+	}
+	return spans
+}
+
+// findPlain returns what is found in a text as it reads when its escapes are
+// read.
+func (r *Redactor) findPlain(text []byte, depth int, read func([]byte) ([]byte, offsets)) []span {
+	plain, at := read(text)
 	if len(at) == 1 {
 		return nil
 	}
@@ -223,6 +234,76 @@ func unnest(text []byte) ([]byte, offsets) {
 		at = append(at, struct{ plain, text int }{len(plain), from})
 	}
 	return append(plain, text[from:]...), at
+}
+
+// leastSigns is how many escapes of signs a text must have to be read without
+// them: a few blanks in an address hide nothing.
+const leastSigns = 4
+
+// unescapeSigns returns text with %70, &#112;, &#x70; and \x70 read.
+func unescapeSigns(text []byte) ([]byte, offsets) {
+	plain := make([]byte, 0, len(text))
+	at := offsets{{0, 0}}
+	from := 0
+	for i := 0; i < len(text); {
+		n := bytes.IndexAny(text[i:], `%&\`)
+		if n < 0 {
+			break
+		}
+		i += n
+		c, size := signEscape(text[i:])
+		if size == 0 {
+			i++
+			continue
+		}
+		plain = append(append(plain, text[from:i]...), c)
+		i += size
+		from = i
+		at = append(at, struct{ plain, text int }{len(plain), from})
+	}
+	if len(at) <= leastSigns {
+		return text, offsets{{0, 0}}
+	}
+	return append(plain, text[from:]...), at
+}
+
+// signEscape reads the escape of a byte at the start of text, of size 0 if there
+// is none.
+func signEscape(text []byte) (c byte, size int) {
+	value := func(digits []byte, base int) (n int) {
+		for _, d := range digits {
+			switch {
+			case digit[d]:
+				n = n*base + int(d-'0')
+			default:
+				n = n*base + int(d|0x20-'a') + 10
+			}
+		}
+		return n
+	}
+	hexAt := func(i int) (byte, int) {
+		if len(text) < i+2 || count(text[i:i+2], anyHex) < 2 {
+			return 0, 0
+		}
+		return byte(value(text[i:i+2], 16)), i + 2
+	}
+	switch {
+	case text[0] == '%':
+		return hexAt(1)
+	case bytes.HasPrefix(text, []byte(`\x`)):
+		return hexAt(2)
+	case bytes.HasPrefix(text, []byte("&#x")), bytes.HasPrefix(text, []byte("&#X")):
+		to := run(text[:min(len(text), 8)], 3, anyHex)
+		if n := value(text[3:to], 16); to > 3 && to < len(text) && text[to] == ';' && n < 0x80 {
+			return byte(n), to + 1
+		}
+	case bytes.HasPrefix(text, []byte("&#")):
+		to := run(text[:min(len(text), 8)], 2, digit)
+		if n := value(text[2:to], 10); to > 2 && to < len(text) && text[to] == ';' && n < 0x80 {
+			return byte(n), to + 1
+		}
+	}
+	return 0, 0
 }
 
 var anyHex = newSet("09afAF", "")
@@ -374,12 +455,15 @@ func merge(spans []span) []span {
 			continue
 		}
 		last.to = max(last.to, s.to)
-		if last.rule == assignmentRule {
+		if isWeak(last.rule) && !isWeak(s.rule) {
 			last.rule, last.text = s.rule, s.text
 		}
 	}
 	return merged
 }
+
+// isWeak reports whether a rule knows a secret only by what stands beside it.
+func isWeak(rule string) bool { return rule == assignmentRule || rule == placeRule }
 
 // offsets maps positions in a stripped text to the text it came from.
 type offsets []struct{ plain, text int }

@@ -13,7 +13,7 @@ import (
 
 // RulesVersion names the set of rules. It goes into segment headers: a reader
 // that knows newer rules scans again.
-const RulesVersion = "2"
+const RulesVersion = "3"
 
 // MaxLine is the length in bytes of the longest line that is scanned; of a
 // longer one only a stub is left. It is that of transcript.MaxLine.
@@ -75,7 +75,7 @@ var compiled = sync.OnceValues(func() (*builtins, error) {
 	if err != nil {
 		return nil, err
 	}
-	rules := append(builtin(), imported...)
+	rules := slices.Concat(builtin(), places(), imported)
 	if len(rules) > maxRules {
 		return nil, errors.New("compile redaction rules: too many")
 	}
@@ -155,7 +155,7 @@ func (r *Redactor) Lines(raw [][]byte) ([]Redacted, []Findings) {
 		if l.texts.n > 0 {
 			if last >= 0 {
 				a, b := before.texts.last, l.texts.first
-				if tail, head := r.seam(a, b); len(tail) > 0 {
+				if tail, head := r.seam(a, b); len(head) > 0 {
 					before.forced = addForced(before.forced, a.at, tail)
 					before = r.line(raw[last], before.forced)
 					out[last], found[last] = before.out, before.found.counts

@@ -1,6 +1,10 @@
 package redact
 
-import "github.com/undersong-dev/undersong/internal/redact/jsonline"
+import (
+	"bytes"
+
+	"github.com/undersong-dev/undersong/internal/redact/jsonline"
+)
 
 // Seams: where the text of one block ends and that of the next begins. A token
 // that is cut there is in neither of them.
@@ -98,7 +102,17 @@ func whole(in []byte) bool {
 // the next: positions from the end of the first, below zero, and from the start
 // of the second.
 func (r *Redactor) seam(a, b edge) (before, after []span) {
-	if len(a.tail) == 0 || len(b.head) == 0 || len(a.tail)+len(b.head) < minSeam || !seamSet[a.tail[len(a.tail)-1]] || !seamSet[b.head[0]] {
+	if len(a.tail) == 0 || len(b.head) == 0 || len(a.tail)+len(b.head) < minSeam {
+		return nil, nil
+	}
+	if passed := r.named(a, b); passed.to > 0 {
+		if passed.from < 0 {
+			before = []span{{from: passed.from, to: 0, rule: passed.rule, text: passed.text}}
+		}
+		passed.from = max(0, passed.from)
+		return before, []span{passed}
+	}
+	if !seamSet[a.tail[len(a.tail)-1]] || !seamSet[b.head[0]] {
 		return nil, nil
 	}
 	joined := append(append(make([]byte, 0, len(a.tail)+len(b.head)), a.tail...), b.head...)
@@ -114,6 +128,48 @@ func (r *Redactor) seam(a, b edge) (before, after []span) {
 		after = append(after, span{from: 0, to: s.to - at, rule: s.rule, text: s.text})
 	}
 	return before, after
+}
+
+// named returns the secret whose name, or whose name and beginning, end the first
+// text, and whose rest begins the second; from below or at the seam, 0 to 0 for
+// none. Here names and values that are neighbours become pairs, so what begins the
+// second text must be no word.
+func (r *Redactor) named(a, b edge) span {
+	begin := 0
+	for begin < len(b.head) && (b.head[begin] == ' ' || b.head[begin] == '\n') && begin < 2 {
+		begin++
+	}
+	to := begin + valueRun(b.head[begin:], lineStops)
+	rest := bytes.TrimRight(b.head[begin:to], ".,;:!?)")
+	if len(rest) < 3 || !isNoWord(rest) || isReference(rest) || isPath(rest) {
+		return span{}
+	}
+	// A value that is cut, or one that is behind its name as behind a blank.
+	tail := bytes.TrimRight(a.tail, " \n")
+	for _, join := range []struct {
+		before string
+		name   []byte
+	}{{"", a.tail}, {" ", tail}} {
+		if join.before == "" && begin > 0 {
+			continue
+		}
+		joined := append(append(append(make([]byte, 0, len(a.tail)+1+to), join.name...), join.before...), b.head[begin:to]...)
+		at := len(join.name) + len(join.before)
+		for _, s := range merge(r.findWords(joined)) {
+			if acrossSeams(s.rule) || s.rule == privateRule || s.from > at || s.to <= at || s.from < at && join.before != "" {
+				continue
+			}
+			if r.endsWith(a.tail, s.rule) && !isPiece(rest) {
+				continue // the first text has all of it
+			}
+			s.from, s.to = s.from-at, s.to-at+begin
+			if s.from == 0 {
+				s.from = begin
+			}
+			return s
+		}
+	}
+	return span{}
 }
 
 var seamSet = newSet("09azAZ", "+/=_-.~")
@@ -148,7 +204,7 @@ func (s *seams) add(r *Redactor, e edge) {
 		return
 	}
 	before, after := r.seam(s.last, e)
-	if len(before) > 0 {
+	if len(after) > 0 {
 		s.forced = addForced(s.forced, s.last.at, before)
 		s.forced = addForced(s.forced, e.at, after)
 	}

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strconv"
 	"strings"
 
@@ -126,6 +127,8 @@ func pass(ctx context.Context, what, path string) error {
 		_, werr := os.Stdout.WriteString(strconv.Itoa(n))
 		return errors.Join(err, werr, file.Close())
 	case "pack":
+		debug.SetGCPercent(50) // as undersong daemon has it
+		debug.SetMemoryLimit(72 << 20)
 		p, err := pack(ctx, path)
 		if err != nil {
 			return err
