@@ -23,7 +23,7 @@ const (
 	sampleSize = 4 << 20
 	// slack is by how much the memory of two passes may differ: by when the
 	// collector ran.
-	slack = 16 << 20
+	slack = 32 << 20
 )
 
 // pieces calls f for parts of whole lines of a file.
