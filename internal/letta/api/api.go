@@ -24,6 +24,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"sync"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -45,6 +46,8 @@ const (
 	// of a finished turn comes in one go, and one that does not end is asked
 	// for by its run.
 	lookIdle = time.Second
+	// cancelGrace is how long a cancelled turn may take to end.
+	cancelGrace = 2 * time.Second
 	// staleRun is the age at which a run that calls itself running is not
 	// believed: the server ends a stream after 30 minutes, and a run whose
 	// process died stays "running" for ever.
@@ -84,6 +87,9 @@ type Client struct {
 	clock   clock.PassiveClock
 	timeout time.Duration
 	idle    time.Duration
+
+	mu    sync.Mutex
+	sends map[letta.Ref]map[*listening]bool
 }
 
 var _ letta.Client = (*Client)(nil)
@@ -108,6 +114,7 @@ func New(o Options) (*Client, error) {
 		clock:   o.Clock,
 		timeout: o.CallTimeout,
 		idle:    o.IdleTimeout,
+		sends:   map[letta.Ref]map[*listening]bool{},
 	}
 	if c.clock == nil {
 		c.clock = clock.RealClock{}

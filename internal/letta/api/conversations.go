@@ -3,7 +3,6 @@ package api
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"net/http"
@@ -105,19 +104,6 @@ func (c *Client) DeleteConversation(ctx context.Context, ref letta.Ref) error {
 		return err
 	}
 	return c.call(ctx, request{op: op, method: http.MethodDelete, path: "/v1/conversations/" + ref.ConversationID}, nil)
-}
-
-// Cancel implements [letta.Client].
-func (c *Client) Cancel(ctx context.Context, ref letta.Ref) error {
-	const op = "cancel turn"
-	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
-		return err
-	}
-	err := c.call(ctx, request{op: op, method: http.MethodPost, path: "/v1/conversations/" + ref.ConversationID + "/cancel", conflictIsNone: true}, nil)
-	if errors.Is(err, errNoneRuns) {
-		return nil
-	}
-	return err
 }
 
 // Messages implements [letta.Client].

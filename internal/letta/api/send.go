@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"mime"
 	"net/http"
 	"regexp"
+	"slices"
 	"time"
 	"unicode/utf8"
 
@@ -68,14 +70,87 @@ func (c *Client) Send(ctx context.Context, ref letta.Ref, in []letta.Input, opt 
 	}
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
+	ctx, giveUp, end := c.listen(ctx, ref)
+	defer end()
 	t, _, err := c.readTurn(ctx, request{
 		op: op, method: http.MethodPost, path: "/v1/conversations/" + ref.ConversationID + "/messages",
 		body: body, stream: true, effect: true,
 	}, c.idle, c.idle)
+	if err != nil && giveUp() {
+		t.turn.StopReason, t.turn.Reply, err = letta.StopCancelled, nil, nil
+	}
 	if err != nil {
 		return t.turn, err
 	}
 	return t.turn, t.failure(op)
+}
+
+// errCancelled ends a Send whose turn was cancelled and does not end.
+var errCancelled = errors.New("the turn was cancelled")
+
+// listening is a Send that waits for the end of its turn.
+type listening struct {
+	stop context.CancelCauseFunc
+	done chan struct{}
+}
+
+// listen lets Cancel find a Send. cancelled reports whether Cancel ended it;
+// end must be called.
+func (c *Client) listen(ctx context.Context, ref letta.Ref) (_ context.Context, cancelled func() bool, end func()) {
+	ctx, stop := context.WithCancelCause(ctx)
+	l := &listening{stop: stop, done: make(chan struct{})}
+	c.mu.Lock()
+	if c.sends[ref] == nil {
+		c.sends[ref] = map[*listening]bool{}
+	}
+	c.sends[ref][l] = true
+	c.mu.Unlock()
+	return ctx, func() bool { return errors.Is(context.Cause(ctx), errCancelled) }, func() {
+		c.mu.Lock()
+		delete(c.sends[ref], l)
+		if len(c.sends[ref]) == 0 {
+			delete(c.sends, ref)
+		}
+		c.mu.Unlock()
+		close(l.done)
+		stop(nil)
+	}
+}
+
+// Cancel implements [letta.Client]. The server says at once that the run is
+// cancelled, and ends its stream only when the model has answered. A model
+// that never does would hold the turn for ever, so that after a while it is
+// over here.
+func (c *Client) Cancel(ctx context.Context, ref letta.Ref) error {
+	const op = "cancel turn"
+	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	sends := slices.Collect(maps.Keys(c.sends[ref]))
+	c.mu.Unlock()
+	err := c.call(ctx, request{op: op, method: http.MethodPost, path: "/v1/conversations/" + ref.ConversationID + "/cancel", conflictIsNone: true}, nil)
+	if errors.Is(err, errNoneRuns) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	grace := time.NewTimer(cancelGrace)
+	defer grace.Stop()
+	for _, l := range sends {
+		select {
+		case <-l.done:
+		case <-ctx.Done():
+			return nil // it is cancelled; its Send goes on waiting
+		case <-grace.C:
+			for _, l := range sends {
+				l.stop(errCancelled)
+			}
+			return nil
+		}
+	}
+	return nil
 }
 
 // readTurn sends the request and reads the stream until the turn is over. If

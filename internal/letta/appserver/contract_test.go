@@ -2,7 +2,6 @@ package appserver_test
 
 import (
 	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -45,21 +44,6 @@ func client(t *testing.T, url, token string) *appserver.Client {
 	return c
 }
 
-// lastTool is what the newest request tells of a tool: what it answered.
-func lastTool(s *modelstub.Server) string {
-	requests := s.Requests()
-	if len(requests) == 0 {
-		return ""
-	}
-	messages := requests[len(requests)-1].Messages
-	for _, m := range slices.Backward(messages) {
-		if m.Role == "tool" {
-			return m.Text()
-		}
-	}
-	return ""
-}
-
 func harness(t *testing.T) contract.Harness {
 	t.Helper()
 	s := realServer(t)
@@ -100,7 +84,7 @@ func harness(t *testing.T) contract.Harness {
 		},
 		CallTool: func(name string, arguments map[string]any) (func() string, func() []string) {
 			s.Model.Order(modelstub.Step{Calls: []modelstub.Call{{Name: name, Arguments: arguments}}})
-			return func() string { return lastTool(s.Model) },
+			return s.Model.LastToolAnswer,
 				func() []string {
 					requests := s.Model.Requests()
 					return requests[len(requests)-1].ToolNames()

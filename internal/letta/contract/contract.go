@@ -108,8 +108,21 @@ type Harness struct {
 	ManyAgents int
 }
 
-// Run runs the suite. open is called once for each case.
+// Run runs the suite. open is called once for each case and opens a server of
+// its own, so that cases run side by side.
 func Run(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	run(t, open, true)
+}
+
+// RunShared is Run for a server that takes too long to start: open gives each
+// case the same one, and one case runs after the other.
+func RunShared(t *testing.T, open func(t *testing.T) Harness) {
+	t.Helper()
+	run(t, open, false)
+}
+
+func run(t *testing.T, open func(t *testing.T) Harness, parallel bool) {
 	t.Helper()
 	for name, test := range map[string]func(*suite){
 		"Capabilities":          (*suite).capabilities,
@@ -155,7 +168,9 @@ func Run(t *testing.T, open func(t *testing.T) Harness) {
 		"WrongKey":              (*suite).wrongKey,
 	} {
 		t.Run(name, func(t *testing.T) {
-			t.Parallel() // each has a server of its own
+			if parallel {
+				t.Parallel()
+			}
 			h := open(t)
 			if why := h.Cannot[name]; why != "" {
 				t.Skip("cannot arise: " + why)

@@ -21,5 +21,7 @@
 // way every time; they say nothing about how well a real model does either.
 //
 // Faults are ordered beforehand: [Server.Inject] for requests,
-// [Server.FailTurn] and [Server.HoldTurns] for turns.
+// [Server.FailTurn] and [Server.HoldTurns] for turns. With [Options.Upstream]
+// the same faults strike on the way to a real server, so that one suite runs
+// over both.
 package lettatest

@@ -108,6 +108,10 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	found, p, ok := s.find(r.Method, r.URL.Path)
+	if s.proxy != nil {
+		s.pass(found.name, w, r)
+		return
+	}
 	if !ok {
 		other, has := strings.CutSuffix(r.URL.Path, "/")
 		if !has {
@@ -148,6 +152,19 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.disturb(*fault, w, r, handle)
+}
+
+// pass lets the real server answer.
+func (s *Server) pass(route string, w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	s.requests[route]++
+	fault := s.takeFaultLocked(route)
+	s.mu.Unlock()
+	if fault == nil {
+		s.proxy.ServeHTTP(w, r)
+		return
+	}
+	s.disturb(*fault, w, r, s.proxy.ServeHTTP)
 }
 
 var idPattern = regexp.MustCompile(`^[a-z]+-[0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}$`)

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"net/http/httputil"
+	"net/url"
 	"sync"
 	"time"
 
@@ -41,6 +43,10 @@ type Options struct {
 	// Strange adds fields, message types and stream lines that no client
 	// knows to every answer.
 	Strange bool
+	// Upstream, if not nil, is a real server that answers instead: every
+	// request is passed on to it, and ordered faults of requests strike on the
+	// way. Key must be "".
+	Upstream *url.URL
 	// Clock defaults to the real one.
 	Clock clock.WithTicker
 }
@@ -50,6 +56,7 @@ type Server struct {
 	opts   Options
 	clock  clock.WithTicker
 	routes []route
+	proxy  *httputil.ReverseProxy // nil without Options.Upstream
 	stop   context.CancelFunc
 	done   <-chan struct{}
 	turns  sync.WaitGroup
@@ -86,6 +93,13 @@ func New(o Options) (*Server, error) {
 		live:     map[string]*running{},
 	}
 	s.routes = s.table()
+	if u := o.Upstream; u != nil {
+		s.proxy = &httputil.ReverseProxy{
+			Rewrite:       func(r *httputil.ProxyRequest) { r.SetURL(u) },
+			FlushInterval: -1, // a turn's events are not to be kept back
+			ErrorHandler:  func(http.ResponseWriter, *http.Request, error) { panic(http.ErrAbortHandler) },
+		}
+	}
 	if o.StateFile != "" {
 		if err := s.state.load(o.StateFile); err != nil {
 			stop()

@@ -193,6 +193,22 @@ func (s *Server) Requests() []Request {
 	return slices.Clone(s.requests)
 }
 
+// LastToolAnswer is what the newest request says that a tool answered, ""
+// without one.
+func (s *Server) LastToolAnswer() string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.requests) == 0 {
+		return ""
+	}
+	for _, m := range slices.Backward(s.requests[len(s.requests)-1].Messages) {
+		if m.Role == "tool" {
+			return m.Text()
+		}
+	}
+	return ""
+}
+
 // ServeHTTP implements [http.Handler].
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	switch r.Method + " " + r.URL.Path {
