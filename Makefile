@@ -19,6 +19,10 @@ TEST_TIMEOUT ?= 30m
 FUZZ_TIME ?= 30s
 E2E_ROUNDS ?= 3
 BENCH_BYTES ?= 1G
+# What keeps the memory in demo and dev: rules, a stand-in that needs nothing,
+# or appserver, the real one, which needs npm once, and git.
+LETTA ?= rules
+LETTA_TOOL := $(if $(filter appserver,$(LETTA)),letta-appserver)
 
 # The race detector needs a C compiler, which not every machine has.
 RACE := $(if $(and $(filter 1,$(shell go env CGO_ENABLED)),$(shell command -v $$(go env CC))),-race)
@@ -34,12 +38,12 @@ build: ## Build the three binaries into bin/.
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/undersong ./cmd/undersong-hook ./cmd/undersong-controller
 
 .PHONY: demo
-demo: build thread-tools ## Show the whole way on loopback; ends with "demo: ok".
-	go run ./test/demo
+demo: build thread-tools $(LETTA_TOOL) ## Show the whole way on loopback; LETTA=appserver: on the real App Server.
+	go run ./test/demo -letta=$(LETTA)
 
 .PHONY: dev
-dev: build thread-tools ## Run the demo's stack until Ctrl-C; its state stays in .dev/.
-	go run ./test/demo -dev
+dev: build thread-tools $(LETTA_TOOL) ## Run the demo's stack until Ctrl-C; its state stays in .dev/.
+	go run ./test/demo -letta=$(LETTA) -dev
 
 ##@ Test
 
@@ -63,6 +67,10 @@ e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
 e2e-claude: thread-tools ## Let the real Claude Code work with all of it (ACCEPT_CLAUDE_LICENSE=1).
 	@hack/tools/claude-code/install || echo "e2e-claude: the tests with the real Claude Code are SKIPPED: see above" >&2
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 -v ./test/claude/live
+
+.PHONY: e2e-letta
+e2e-letta: letta-archived ## Run the suite of all Lettas over the archived REST server (needs Python 3.11 to 3.13).
+	go test -tags archived -timeout 60m -count=1 -run Archived -v ./internal/letta/api
 
 # A few minutes; BENCH_BYTES=64M is one. The comparison with gitleaks is a
 # module of its own: where it cannot be fetched, its row says "not compared".
@@ -171,6 +179,10 @@ tools: thread-tools controller-gen golangci-lint ## Build every tool into .tools
 .PHONY: letta-appserver
 letta-appserver: ## Fetch Letta's App Server and Node into .tools/letta (needs npm and git).
 	@hack/tools/letta-appserver/install
+
+.PHONY: letta-archived
+letta-archived: ## Fetch Letta's archived server into .tools/letta-archived (needs Python and PyPI).
+	@hack/tools/letta-archived/install
 
 .PHONY: clean
 clean: ## Remove bin/ and dist/. Tools (.tools/) and make dev's state (.dev/) stay.

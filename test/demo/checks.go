@@ -62,10 +62,14 @@ func (d *demo) checkStore(ctx context.Context) error {
 
 // checkConversations: every word is in the conversations once, and the whisper
 // is what the agent answered.
-func (d *demo) checkConversations(context.Context) error {
+func (d *demo) checkConversations(ctx context.Context) error {
+	conversations, err := d.stack.Conversations(ctx)
+	if err != nil {
+		return err
+	}
 	var all strings.Builder
 	replied := false
-	for _, c := range d.stack.Letta.Conversations() {
+	for _, c := range conversations {
 		for _, m := range c.Messages {
 			if m.Role == "user" {
 				all.WriteString(html.UnescapeString(m.Text))
@@ -127,7 +131,11 @@ func (d *demo) checkSecrets(ctx context.Context) error {
 	if err := stack.Search("the API server", objects, planted); err != nil {
 		return err
 	}
-	talk, err := json.Marshal(d.stack.Letta.Conversations())
+	conversations, err := d.stack.Conversations(ctx)
+	if err != nil {
+		return err
+	}
+	talk, err := json.Marshal(conversations)
 	if err != nil {
 		return err
 	}

@@ -1,7 +1,7 @@
 // Command demo shows undersong at work on loopback: no account, no cluster.
 //
 // It starts a real kube-apiserver under the real policies, a real S3 server
-// and a stand-in for Letta, lets two developers work on two projects through
+// and a stand-in for Letta, or with -letta=appserver a real App Server, lets two developers work on two projects through
 // the real hooks, shows what came of it, checks each stage, and ends with
 // "demo: ok" or the stage that failed.
 //
@@ -28,10 +28,11 @@ import (
 func main() {
 	dev := flag.Bool("dev", false, "leave the stack running, with its state kept over restarts, until Ctrl-C")
 	dir := flag.String("dir", "", "folder of the stack: kept after the demo when given; with -dev .dev in the repository when empty")
+	letta := flag.String("letta", "rules", "what keeps the memory: rules, a stand-in, or appserver, the real App Server that make letta-appserver fetches")
 	flag.Parse()
 
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM, syscall.SIGHUP)
-	err := run(ctx, os.Stdout, *dev, *dir)
+	err := run(ctx, os.Stdout, *dev, *dir, *letta)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "demo: failed:", err)
@@ -39,9 +40,17 @@ func main() {
 	}
 }
 
-func run(ctx context.Context, out io.Writer, dev bool, dir string) (err error) {
+func run(ctx context.Context, out io.Writer, dev bool, dir, letta string) (err error) {
+	d := &demo{out: out}
+	switch letta {
+	case "rules":
+	case "appserver":
+		d.appServer = filepath.Join(tools.Root(), ".tools", "letta")
+	default:
+		return fmt.Errorf("-letta is %q, want rules or appserver", letta)
+	}
 	if dev {
-		return runDev(ctx, out, dir)
+		return d.keep(ctx, dir)
 	}
 	if dir == "" {
 		temp, err := os.MkdirTemp("", "undersong-demo-")
@@ -51,7 +60,6 @@ func run(ctx context.Context, out io.Writer, dev bool, dir string) (err error) {
 		dir = temp
 		defer func() { err = errors.Join(err, os.RemoveAll(temp)) }()
 	}
-	d := &demo{out: out}
 	if err := d.play(ctx, dir); err != nil {
 		if ctx.Err() != nil {
 			return errors.New("interrupted; everything was stopped")
@@ -67,7 +75,7 @@ func run(ctx context.Context, out io.Writer, dev bool, dir string) (err error) {
 // reported under.
 func (d *demo) play(ctx context.Context, dir string) (err error) {
 	d.head("Starting the parts (%s)", dir)
-	d.stack, err = stack.Start(ctx, stack.Options{Dir: dir, Progress: d.out})
+	d.stack, err = stack.Start(ctx, stack.Options{Dir: dir, Progress: d.out, AppServer: d.appServer})
 	if err != nil {
 		return stage("start", err)
 	}
@@ -101,18 +109,20 @@ func (d *demo) play(ctx context.Context, dir string) (err error) {
 
 func stage(name string, err error) error { return fmt.Errorf("stage %q: %w", name, err) }
 
-// runDev keeps a stack running for people.
-func runDev(ctx context.Context, out io.Writer, dir string) error {
+// keep keeps a stack running for people.
+func (d *demo) keep(ctx context.Context, dir string) error {
 	if dir == "" {
 		dir = filepath.Join(tools.Root(), ".dev")
+		if d.appServer != "" {
+			dir += "-appserver" // the memories of the two have nothing in common
+		}
 	}
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
 	}
-	d := &demo{out: out}
 	d.head("Starting the parts; their state is kept in %s", dir)
 	var err error
-	d.stack, err = stack.Start(ctx, stack.Options{Dir: dir, Keep: true, Progress: out})
+	d.stack, err = stack.Start(ctx, stack.Options{Dir: dir, Keep: true, Progress: d.out, AppServer: d.appServer})
 	if err != nil {
 		return stage("start", err)
 	}

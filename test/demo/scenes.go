@@ -26,9 +26,11 @@ const convention = "tide tables are stored in GMT, never in local time."
 
 // demo is what the stages share.
 type demo struct {
-	out   io.Writer
-	stack *stack.Stack
-	team  *stack.Team
+	out io.Writer
+	// appServer is the folder of a real App Server; empty means the stand-in.
+	appServer string
+	stack     *stack.Stack
+	team      *stack.Team
 
 	ada, bob *stack.Workstation
 	// sessions that were played, in order.

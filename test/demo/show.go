@@ -89,7 +89,7 @@ func (d *demo) explain(ctx context.Context) {
 		}
 	}
 	d.line(`
-undersong is running. Its Letta is a stand-in with a few rules, not a model:
+undersong is running. Behind it is a handful of rules, not a model:
 "Note for the team: …" in a prompt is remembered, and a later prompt with the
 same words is answered.
 

@@ -73,7 +73,13 @@ func Search(where string, data []byte, secrets []string) error {
 }
 
 // Keys are the credentials of the store and of Letta.
-func (s *Stack) Keys() []string { return []string{lettaKey, s.S3.SecretAccessKey} }
+func (s *Stack) Keys() []string {
+	keys := []string{s.S3.SecretAccessKey}
+	for _, key := range s.LettaServer().Secret {
+		keys = append(keys, key)
+	}
+	return keys
+}
 
 // Dump returns all of our objects and the events of a namespace, as JSON.
 func (s *Stack) Dump(ctx context.Context, namespace string) ([]byte, error) {

@@ -1,7 +1,7 @@
 // Package stack starts the whole of undersong on loopback for the demo and the
 // end-to-end tests: a real API server under the real policies, a real S3
-// server, a Letta stand-in, the controller with its own ServiceAccount, and
-// workstations of impersonated users. Our own parts run as their binaries.
+// server, a Letta stand-in or a real App Server, the controller with its own
+// ServiceAccount, and workstations of impersonated users. Our own parts run as their binaries.
 package stack
 
 import (
@@ -22,6 +22,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta/appserver/appservertest"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/internal/store"
 	"github.com/undersong-dev/undersong/test/kube"
@@ -42,6 +43,9 @@ type Options struct {
 	Keep bool
 	// TurnDelay is how long the stand-in thinks.
 	TurnDelay time.Duration
+	// AppServer is the folder of a real App Server, which keeps the teams'
+	// memories in place of the stand-in; empty means the stand-in.
+	AppServer string
 	// Progress is told what is being started. Nil means nobody.
 	Progress io.Writer
 }
@@ -54,13 +58,15 @@ type Stack struct {
 	Cluster *kube.Cluster
 	// S3 is the object store.
 	S3 *versity.Server
-	// Letta is the stand-in, LettaURL where it answers.
-	Letta    *lettatest.Server
-	LettaURL string
+	// Letta is the stand-in, App the real App Server in its place; one of them
+	// is nil.
+	Letta *lettatest.Server
+	App   *appservertest.Server
 	// Admin is a client that RBAC does not bind.
 	Admin client.WithWatch
 
 	bin        string
+	letta      LettaServer // the stand-in
 	controller *Process
 	progress   io.Writer
 	daemons    []*Workstation
@@ -109,14 +115,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	if s.S3, err = versity.Start(ctx, versity.Options{Dir: s.path("s3"), Address: address}); err != nil {
 		return nil, err
 	}
-	s.say("starting the Letta stand-in (rules, not a model)")
-	if s.Letta, err = lettatest.New(lettatest.Options{Key: lettaKey, StateFile: lettaState, Delay: o.TurnDelay}); err != nil {
-		return nil, err
-	}
-	if address, err = s.keptAddress("letta.address", o.Keep); err != nil {
-		return nil, err
-	}
-	if s.LettaURL, err = s.Letta.Start(ctx, address); err != nil {
+	if err := s.startLetta(ctx, o, lettaState); err != nil {
 		return nil, err
 	}
 	if err := s.keepAddresses(o.Keep); err != nil {
@@ -126,6 +125,28 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	return s, nil
+}
+
+// startLetta starts what keeps the memories.
+func (s *Stack) startLetta(ctx context.Context, o Options, state string) error {
+	address, err := s.keptAddress("letta.address", o.Keep)
+	if err != nil {
+		return err
+	}
+	if o.AppServer != "" {
+		s.say("starting a real App Server, with a scripted model behind it")
+		s.App, err = appservertest.Start(ctx, AppServerOptions(o.AppServer, s.path("letta"), address))
+		return err
+	}
+	s.say("starting the Letta stand-in (rules, not a model)")
+	if s.Letta, err = lettatest.New(lettatest.Options{Key: lettaKey, StateFile: state, Delay: o.TurnDelay}); err != nil {
+		return err
+	}
+	url, err := s.Letta.Start(ctx, address)
+	s.letta = LettaServer{
+		Backend: v1alpha1.BackendAPI, URL: url, Model: "rules/stand-in", Secret: map[string]string{"apiKey": lettaKey},
+	}
+	return err
 }
 
 // keptAddress is where a part listened last time: its address is in objects
@@ -147,7 +168,7 @@ func (s *Stack) keepAddresses(keep bool) error {
 	}
 	return errors.Join(
 		os.WriteFile(s.path("s3.address"), []byte(host(s.S3.Endpoint)), 0o600),
-		os.WriteFile(s.path("letta.address"), []byte(host(s.LettaURL)), 0o600),
+		os.WriteFile(s.path("letta.address"), []byte(host(s.LettaServer().URL)), 0o600),
 	)
 }
 
@@ -164,6 +185,9 @@ func (s *Stack) Stop() {
 	}
 	if s.Letta != nil {
 		_ = s.Letta.Close() // its state is written after each change
+	}
+	if s.App != nil {
+		s.App.Stop()
 	}
 	if s.S3 != nil {
 		s.S3.Stop()
@@ -232,6 +256,8 @@ type TeamOptions struct {
 	Members, Leads []string
 	// Include are the projects that may be heard.
 	Include []string
+	// Letta keeps the memory; the zero value means the stack's own.
+	Letta LettaServer
 	// Change changes the TeamMemory before it is written. Nil means nothing.
 	Change func(*v1alpha1.TeamMemory)
 }
@@ -246,8 +272,11 @@ func (s *Stack) Team(ctx context.Context, o TeamOptions) (*Team, error) {
 	if err := s.S3.MakeBucket(ctx, t.Bucket); err != nil {
 		return nil, err
 	}
+	if o.Letta.URL == "" {
+		o.Letta = s.LettaServer()
+	}
 	err := errors.Join(
-		s.secret(ctx, o.Namespace, kube.LettaSecret, host(s.LettaURL), map[string]string{"apiKey": lettaKey}),
+		s.secret(ctx, o.Namespace, kube.LettaSecret, host(o.Letta.URL), o.Letta.Secret),
 		s.secret(ctx, o.Namespace, kube.StoreSecret, host(s.S3.Endpoint), map[string]string{"accessKeyID": s.S3.AccessKeyID, "secretAccessKey": s.S3.SecretAccessKey}),
 	)
 	if err != nil {
@@ -256,8 +285,8 @@ func (s *Stack) Team(ctx context.Context, o TeamOptions) (*Team, error) {
 	m := &v1alpha1.TeamMemory{ObjectMeta: metav1.ObjectMeta{Namespace: o.Namespace, Name: t.Memory}}
 	_, err = controllerutil.CreateOrUpdate(ctx, s.Admin, m, func() error {
 		m.Spec = v1alpha1.TeamMemorySpec{
-			Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: s.LettaURL, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.LettaSecret}},
-			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team memory", Model: "rules/stand-in"}},
+			Letta:   v1alpha1.Letta{Backend: o.Letta.Backend, BaseURL: o.Letta.URL, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.LettaSecret}},
+			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team memory", Model: o.Letta.Model}},
 			Store:   v1alpha1.Store{Endpoint: s.S3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: t.Bucket, CredentialsSecretRef: v1alpha1.LocalRef{Name: kube.StoreSecret}},
 			Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: o.Include}},
 		}

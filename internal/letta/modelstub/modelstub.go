@@ -5,7 +5,7 @@
 // A server that is configured with it runs whole turns, tool calls and
 // compactions included, without network, cost or chance. Each call of the
 // model takes the next ordered [Step]; without one the answer is
-// [Options.Answer]. It checks nothing of what it is asked, and keeps the
+// [Options.Respond]'s or [Options.Answer]. It checks nothing of what it is asked, and keeps the
 // requests so that a test can look at what an agent really saw.
 package modelstub
 
@@ -51,6 +51,9 @@ type Step struct {
 type Options struct {
 	// Answer to every call without an ordered step; "" means "Noted.".
 	Answer string
+	// Respond, if not nil, makes the answer to a call without an ordered step
+	// out of what was asked.
+	Respond func(Request) Step
 }
 
 // Message is one message of a request.
@@ -107,7 +110,7 @@ func (r Request) opensTurn() bool {
 
 // Server is the model. Use New.
 type Server struct {
-	answer string
+	respond func(Request) Step
 
 	mu       sync.Mutex
 	steps    []Step
@@ -125,7 +128,10 @@ func New(o Options) *Server {
 	}
 	gate := make(chan struct{})
 	close(gate)
-	return &Server{answer: o.Answer, gate: gate}
+	if o.Respond == nil {
+		o.Respond = func(Request) Step { return Step{Text: o.Answer} }
+	}
+	return &Server{respond: o.Respond, gate: gate}
 }
 
 // Start serves on a free port of loopback until ctx ends or Close, and returns
@@ -239,9 +245,11 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	if req.opensTurn() {
 		s.turns++
 	}
-	step := Step{Text: s.answer}
+	var step Step
 	if len(s.steps) > 0 {
 		step, s.steps = s.steps[0], s.steps[1:]
+	} else {
+		step = s.respond(req)
 	}
 	s.calls++
 	number, gate := s.calls, s.gate

@@ -47,8 +47,12 @@ const (
 type Options struct {
 	// Install is the folder that make letta-appserver fills: .tools/letta.
 	Install string
-	// Dir keeps state and home.
+	// Dir keeps state and home. What is there of an earlier server is kept.
 	Dir string
+	// Address to listen on, host and port; "" means a free port of loopback.
+	Address string
+	// Model's own options.
+	Model modelstub.Options
 }
 
 // Server is a real App Server and its model.
@@ -85,7 +89,7 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := Installed(o.Install); err != nil {
 		return nil, err
 	}
-	s := &Server{Model: modelstub.New(modelstub.Options{}), o: o}
+	s := &Server{Model: modelstub.New(o.Model), o: o}
 	model, err := s.Model.Start(ctx)
 	if err != nil {
 		return nil, err
@@ -93,12 +97,14 @@ func Start(ctx context.Context, o Options) (*Server, error) {
 	if err := s.prepare(model); err != nil {
 		return nil, fmt.Errorf("prepare the App Server: %w", err)
 	}
-	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
-	if err != nil {
-		return nil, fmt.Errorf("find a port for the App Server: %w", err)
+	if s.address = o.Address; s.address == "" {
+		l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", "127.0.0.1:0")
+		if err != nil {
+			return nil, fmt.Errorf("find a port for the App Server: %w", err)
+		}
+		s.address = l.Addr().String()
+		_ = l.Close() // the server takes it
 	}
-	s.address = l.Addr().String()
-	_ = l.Close() // the server takes it
 	s.URL = "ws://" + s.address
 	return s, s.Run(ctx)
 }
