@@ -214,7 +214,7 @@ func (r *Reconciler) prepared(s *scope, d *v1alpha1.Delivery) error {
 	r.spend(s)
 	r.Turns.prepare(s.key, clientID(d))
 	s.after = append(s.after, func(context.Context) { crash.Point(crash.ControllerLedgerWritten) })
-	return underWay(s, 0, giving)
+	return underWay(s, 0, working)
 }
 
 // conversation finds or makes the session's conversation and notes it in

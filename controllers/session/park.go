@@ -135,7 +135,7 @@ func (r *Reconciler) beginParked(ctx context.Context, s *scope, bucket *store.Bu
 		}
 		if len(b.entries) == 0 {
 			r.unpark(s, &d) // said meanwhile in another way, or forgotten
-			return outcome.Waitf(v1alpha1.ProgressingReason, 0, "%s", giving)
+			return outcome.Waitf(v1alpha1.ProgressingReason, 0, "%s", working)
 		}
 		if err := r.place(ctx, s, b.imported); err != nil {
 			return err

@@ -168,13 +168,16 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	var first error
 	phases := r.phases()
 	for i, p := range phases {
-		err := p.run(ctx, s)
+		err, apart := p.run(ctx, s), p.apart
+		if err == nil && p.condition == v1alpha1.DeliveredCondition {
+			err, apart = r.tellParked(s), true // the rest goes on
+		}
 		status.Mark(s.ses, p.condition, err)
 		if err == nil {
 			continue
 		}
 		first = sooner(first, err)
-		if p.apart {
+		if apart {
 			continue
 		}
 		for _, later := range phases[i+1:] {
@@ -184,9 +187,6 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	}
 	if backlog(s.ses) {
 		err := onward(s, 0, "more lines wait to be delivered")
-		status.Mark(s.ses, v1alpha1.DeliveredCondition, err)
-		first = sooner(first, err)
-	} else if err := r.tellParked(s); err != nil {
 		status.Mark(s.ses, v1alpha1.DeliveredCondition, err)
 		first = sooner(first, err)
 	}
@@ -210,6 +210,8 @@ func sooner(first, second error) error {
 		if b.Kind == outcome.Wait {
 			a.After = max(b.After, time.Millisecond)
 		}
+	case b.Kind == outcome.Retry && a.Kind == outcome.Retry:
+		a.After = min(a.After, b.After) // zero is the queue's backoff
 	case b.Kind == outcome.Wait && (a.After > b.After || a.After == 0 && a.Kind == outcome.Retry):
 		a.After = max(b.After, time.Millisecond)
 	}

@@ -31,9 +31,9 @@ const (
 	waitForBusy = 5 * time.Second
 	// waitForCache is how long to wait for the cache to see our own write.
 	waitForCache = 100 * time.Millisecond
-	// working and giving say what is under way.
+	// working says what is under way, from the ledger to the answer: were the
+	// steps told apart, each would be a write.
 	working = "Letta works on the newest words"
-	giving  = "the next words are given to Letta"
 	// maxRetry is the longest wait between two tries of a failing turn.
 	maxRetry = 5 * time.Minute
 )
@@ -80,7 +80,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 		return fmt.Errorf("read the Session live: %w", err)
 	}
 	if live.Status.SyncState == nil || !equality.Semantic.DeepEqual(live.Status.SyncState.Delivery, d) {
-		return underWay(s, waitForCache, giving)
+		return underWay(s, waitForCache, working)
 	}
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err != nil {
@@ -98,7 +98,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 			}
 			d.Phase = v1alpha1.DeliveryPublished
 			r.Turns.drop(s.key)
-			return onward(s, 0, giving)
+			return onward(s, 0, working)
 		}
 		text = b.message(s, d.ID) + corrections(d)
 	}
@@ -119,7 +119,7 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 		return turn, err
 	})
 	if !started {
-		return underWay(s, waitForCache, giving)
+		return underWay(s, waitForCache, working)
 	}
 	return underWay(s, waitForTurn, working)
 }

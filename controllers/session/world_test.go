@@ -3,6 +3,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
@@ -105,6 +106,8 @@ type writer struct {
 	gone     []int64
 	raws     map[int64][]byte
 	redactor *redact.Redactor
+	state    v1alpha1.WriterState
+	imported bool
 }
 
 func newWorld(t *testing.T, counter *fault.Counter) *world {
@@ -226,7 +229,7 @@ func (wr *writer) segment(lines ...string) int64 {
 	wr.w.t.Helper()
 	h := segment.Header{
 		Session: wr.w.key.Name, Workstation: wr.name, Seq: wr.seq + 1, Stream: segment.MainStream, FirstIndex: wr.index, Offset: wr.offset,
-		PreviousChain: wr.chain.String(), Rules: redact.RulesVersion, At: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
+		PreviousChain: wr.chain.String(), Import: wr.imported, Rules: redact.RulesVersion, At: time.Date(2026, 11, 1, 0, 0, 0, 0, time.UTC),
 	}
 	var clean []redact.Redacted
 	for _, line := range lines {
@@ -288,7 +291,7 @@ func (wr *writer) apply() {
 		gone = append(gone, g)
 	}
 	entry := map[string]any{
-		"workstation": wr.name, "state": "Active", "segments": wr.seq, "lines": wr.lines, "bytes": wr.bytes,
+		"workstation": wr.name, "state": string(cmp.Or(wr.state, v1alpha1.WriterActive)), "segments": wr.seq, "lines": wr.lines, "bytes": wr.bytes,
 		"chain": wr.chain.String(), "previousChain": previous,
 	}
 	if len(slots) > 0 {
