@@ -80,7 +80,7 @@ not name.`,
 	root.SetErr(s.Err)
 	root.CompletionOptions.HiddenDefaultCmd = true
 	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
-	root.AddCommand(s.sessionsCommand(), s.logsCommand(), s.adminCommand())
+	root.AddCommand(s.sessionsCommand(), s.memoryCommand(), s.logsCommand(), s.adminCommand())
 	root.AddCommand(s.pauseCommand(), s.resumeCommand(), s.privateCommand())
 	root.AddCommand(s.transcriptCommand(), s.redactCommand())
 	return root
