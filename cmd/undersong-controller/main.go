@@ -9,16 +9,20 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/validation"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
+	"k8s.io/client-go/rest"
 	"k8s.io/utils/clock"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/cache"
 	"sigs.k8s.io/controller-runtime/pkg/healthz"
 	"sigs.k8s.io/controller-runtime/pkg/log/zap"
 	"sigs.k8s.io/controller-runtime/pkg/metrics"
+	"sigs.k8s.io/controller-runtime/pkg/metrics/filters"
 	metricsserver "sigs.k8s.io/controller-runtime/pkg/metrics/server"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -79,65 +83,133 @@ func (l *leader) takeover() time.Duration {
 	return l.lease
 }
 
-func run(ctx context.Context, args []string) error {
-	fs := flag.NewFlagSet("undersong-controller", flag.ContinueOnError)
-	var l leader
-	l.bindFlags(fs)
-	metricsAddr := fs.String("metrics-bind-address", ":8080", "where metrics are served; 0 serves none")
-	probeAddr := fs.String("health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 serves none")
-	namespace := fs.String("namespace", "", "the one namespace to work in; empty means all")
-	showVersion := fs.Bool("version", false, "print the version and exit")
-	grace := fs.Duration("shutdown-grace", 25*time.Second, "how long running turns are waited for at the end; keep it below the pod's own grace period")
-	zo := zap.Options{}
-	zo.BindFlags(fs)
+// settings are what the command line says.
+type settings struct {
+	leader      leader
+	metricsAddr string
+	// secureMetrics serves metrics by https, to those who may get /metrics.
+	secureMetrics bool
+	probeAddr     string
+	namespaces    string
+	grace         time.Duration
+	showVersion   bool
+	zap           zap.Options
+}
+
+func (s *settings) bindFlags(fs *flag.FlagSet) {
+	s.leader.bindFlags(fs)
+	fs.StringVar(&s.metricsAddr, "metrics-bind-address", ":8080", "where metrics are served; 0 serves none")
+	fs.BoolVar(&s.secureMetrics, "metrics-secure", false, "serve metrics by https, to those whom RBAC lets get the non-resource URL /metrics")
+	fs.StringVar(&s.probeAddr, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 serves none")
+	fs.StringVar(&s.namespaces, "namespaces", "", "the namespaces to work in, with commas between them; empty means all")
+	fs.BoolVar(&s.showVersion, "version", false, "print the version and exit")
+	fs.DurationVar(&s.grace, "shutdown-grace", 25*time.Second, "how long running turns are waited for at the end; keep it below the pod's own grace period")
+	s.zap.BindFlags(fs)
 	if kubeconfig := flag.Lookup("kubeconfig"); kubeconfig != nil {
 		fs.Var(kubeconfig.Value, kubeconfig.Name, kubeconfig.Usage)
 	}
+}
+
+// only are the namespaces to work in; none means all.
+func (s *settings) only() []string {
+	var names []string
+	for name := range strings.SplitSeq(s.namespaces, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+	return names
+}
+
+func (s *settings) validate() error {
+	for _, name := range s.only() {
+		if len(validation.IsDNS1123Label(name)) > 0 {
+			return fmt.Errorf("--namespaces: %q is no namespace; give names with commas between them", name)
+		}
+	}
+	return s.leader.validate()
+}
+
+// manager holds the settings for the manager.
+func (s *settings) manager(scheme *runtime.Scheme) ctrl.Options {
+	opts := ctrl.Options{
+		Scheme:                        scheme,
+		Metrics:                       metricsserver.Options{BindAddress: s.metricsAddr, SecureServing: s.secureMetrics},
+		HealthProbeBindAddress:        s.probeAddr,
+		LeaderElection:                s.leader.elect,
+		LeaderElectionID:              leaseName,
+		LeaderElectionNamespace:       s.leader.namespace,
+		LeaseDuration:                 &s.leader.lease,
+		RenewDeadline:                 &s.leader.deadline,
+		RetryPeriod:                   &s.leader.retryEvery,
+		LeaderElectionReleaseOnCancel: true,
+		GracefulShutdownTimeout:       &s.grace,
+	}
+	if s.secureMetrics {
+		opts.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
+	}
+	for _, name := range s.only() {
+		if opts.Cache.DefaultNamespaces == nil {
+			opts.Cache.DefaultNamespaces = map[string]cache.Config{}
+		}
+		opts.Cache.DefaultNamespaces[name] = cache.Config{}
+	}
+	return opts
+}
+
+func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "check" {
+		return runCheck(ctx, args[1:], os.Stdout)
+	}
+	fs := flag.NewFlagSet("undersong-controller", flag.ContinueOnError)
+	var s settings
+	s.bindFlags(fs)
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
-	if *showVersion {
+	if s.showVersion {
 		_, err := fmt.Fprintln(os.Stdout, version)
 		return err
 	}
-	if err := l.validate(); err != nil {
+	if fs.NArg() > 0 {
+		return fmt.Errorf("%q: unknown argument; the only subcommand is check", fs.Arg(0))
+	}
+	if err := s.validate(); err != nil {
 		return err
 	}
-	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&zo)))
+	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.zap)))
 
-	cfg, err := ctrl.GetConfig()
+	cfg, err := apiServer()
 	if err != nil {
-		return fmt.Errorf("find the API server: %w; give --kubeconfig outside a cluster", err)
-	}
-	scheme := runtime.NewScheme()
-	if err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme)); err != nil {
 		return err
 	}
-	opts := ctrl.Options{
-		Scheme:                        scheme,
-		Metrics:                       metricsserver.Options{BindAddress: *metricsAddr},
-		HealthProbeBindAddress:        *probeAddr,
-		LeaderElection:                l.elect,
-		LeaderElectionID:              leaseName,
-		LeaderElectionNamespace:       l.namespace,
-		LeaseDuration:                 &l.lease,
-		RenewDeadline:                 &l.deadline,
-		RetryPeriod:                   &l.retryEvery,
-		LeaderElectionReleaseOnCancel: true,
-		GracefulShutdownTimeout:       grace,
+	scheme, err := kinds()
+	if err != nil {
+		return err
 	}
-	if *namespace != "" {
-		opts.Cache.DefaultNamespaces = map[string]cache.Config{*namespace: {}}
-	}
-	mgr, err := ctrl.NewManager(cfg, opts)
+	mgr, err := ctrl.NewManager(cfg, s.manager(scheme))
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
-	if err := setUp(ctx, mgr, l.takeover()); err != nil {
+	if err := setUp(ctx, mgr, s.leader.takeover()); err != nil {
 		return err
 	}
 	ctrl.Log.Info("Starting", "version", version)
 	return mgr.Start(ctx)
+}
+
+func apiServer() (*rest.Config, error) {
+	cfg, err := ctrl.GetConfig()
+	if err != nil {
+		return nil, fmt.Errorf("find the API server: %w; give --kubeconfig outside a cluster", err)
+	}
+	return cfg, nil
+}
+
+func kinds() (*runtime.Scheme, error) {
+	scheme := runtime.NewScheme()
+	err := errors.Join(clientgoscheme.AddToScheme(scheme), v1alpha1.AddToScheme(scheme))
+	return scheme, err
 }
 
 // setUp wires everything by hand: what depends on what can be read here.

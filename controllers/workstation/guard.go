@@ -40,14 +40,12 @@ func (r *Reconciler) guard(ctx context.Context) error {
 	if !at.IsZero() && r.Clock.Since(at) < guardFresh {
 		return nil
 	}
-	for _, name := range policies {
-		stands, err := r.stands(ctx, name)
-		if err != nil {
-			return err
-		}
-		if !stands {
-			return outcome.RetryAfterf(v1alpha1.PolicyMissingReason, waitForPolicy, "the ValidatingAdmissionPolicy %s or its binding is missing or refuses nothing, so anybody could take this grant; install the policies again, with the chart or from config/policy", name)
-		}
+	missing, err := MissingPolicy(ctx, r.Live)
+	if err != nil {
+		return err
+	}
+	if missing != "" {
+		return outcome.RetryAfterf(v1alpha1.PolicyMissingReason, waitForPolicy, "the ValidatingAdmissionPolicy %s or its binding is missing or refuses nothing, so anybody could take this grant; install the policies again, with the chart or from config/policy", missing)
 	}
 	r.mu.Lock()
 	r.guardedAt = r.Clock.Now()
@@ -55,12 +53,24 @@ func (r *Reconciler) guard(ctx context.Context) error {
 	return nil
 }
 
+// MissingPolicy returns the name of the first admission policy that is missing,
+// or that does not refuse in every namespace. Empty means that all stand, as far
+// as their outer shape tells.
+func MissingPolicy(ctx context.Context, live client.Reader) (string, error) {
+	for _, name := range policies {
+		if ok, err := stands(ctx, live, name); err != nil || !ok {
+			return name, err
+		}
+	}
+	return "", nil
+}
+
 // stands says whether a policy and its binding refuse in every namespace.
-func (r *Reconciler) stands(ctx context.Context, name string) (bool, error) {
+func stands(ctx context.Context, live client.Reader, name string) (bool, error) {
 	policy := &admissionv1.ValidatingAdmissionPolicy{}
 	binding := &admissionv1.ValidatingAdmissionPolicyBinding{}
 	for _, object := range []client.Object{policy, binding} {
-		err := r.Live.Get(ctx, client.ObjectKey{Name: name}, object)
+		err := live.Get(ctx, client.ObjectKey{Name: name}, object)
 		if apierrors.IsNotFound(err) {
 			return false, nil
 		}
