@@ -118,6 +118,15 @@ func established(ctx context.Context, api client.Client, crd *unstructured.Unstr
 	return nil
 }
 
+// Enforced waits until the policies that somebody else installed are enforced.
+func (c *Cluster) Enforced(ctx context.Context) error {
+	api, err := c.Client(c.Admin())
+	if err != nil {
+		return err
+	}
+	return enforced(ctx, api)
+}
+
 // enforced waits until the policies applied so far are enforced.
 //
 // The API server learns of policies by a watch and compiles them once a

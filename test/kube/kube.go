@@ -33,6 +33,8 @@ type Options struct {
 	// Logs takes what the two processes print. Nil means that only the end is
 	// kept, for the error of a failed start.
 	Logs io.Writer
+	// Bare installs nothing of undersong: a chart will.
+	Bare bool
 }
 
 // Cluster is a running API server.
@@ -45,7 +47,7 @@ type Cluster struct {
 }
 
 // Start starts etcd and kube-apiserver and returns once undersong's CRDs are
-// served and its policies refuse. The context bounds the start alone; Stop
+// served and its policies refuse, unless nothing was to be installed. The context bounds the start alone; Stop
 // ends the cluster.
 func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	ctx, cancel := context.WithTimeout(ctx, startWithin)
@@ -87,6 +89,9 @@ func Start(ctx context.Context, o Options) (_ *Cluster, err error) {
 	}
 	if err = c.serve(ctx, etcd, apiserver, o.Logs); err != nil {
 		return nil, err
+	}
+	if o.Bare {
+		return c, nil
 	}
 	if err = c.install(ctx); err != nil {
 		return nil, err

@@ -48,6 +48,8 @@ type Options struct {
 	AppServer string
 	// Progress is told what is being started. Nil means nobody.
 	Progress io.Writer
+	// Bare installs nothing of undersong into the cluster: a chart will.
+	Bare bool
 }
 
 // Stack is the running whole.
@@ -104,7 +106,7 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 		return nil, err
 	}
 	s.say("starting etcd and kube-apiserver")
-	if s.Cluster, err = kube.Start(ctx, kube.Options{Dir: kubeDir, Logs: logs}); err != nil {
+	if s.Cluster, err = kube.Start(ctx, kube.Options{Dir: kubeDir, Logs: logs, Bare: o.Bare}); err != nil {
 		return nil, err
 	}
 	s.say("starting the S3 server")
@@ -265,20 +267,13 @@ type TeamOptions struct {
 // Team makes a team: a namespace, its people, its bucket, two Secrets and a
 // TeamMemory.
 func (s *Stack) Team(ctx context.Context, o TeamOptions) (*Team, error) {
-	t := &Team{Namespace: o.Namespace, Memory: "team", Bucket: o.Namespace, stack: s}
 	if err := s.Cluster.Team(ctx, o.Namespace, o.Members, o.Leads); err != nil {
-		return nil, err
-	}
-	if err := s.S3.MakeBucket(ctx, t.Bucket); err != nil {
 		return nil, err
 	}
 	if o.Letta.URL == "" {
 		o.Letta = s.LettaServer()
 	}
-	err := errors.Join(
-		s.secret(ctx, o.Namespace, kube.LettaSecret, host(o.Letta.URL), o.Letta.Secret),
-		s.secret(ctx, o.Namespace, kube.StoreSecret, host(s.S3.Endpoint), map[string]string{"accessKeyID": s.S3.AccessKeyID, "secretAccessKey": s.S3.SecretAccessKey}),
-	)
+	t, err := s.Furnish(ctx, o.Namespace, "team", o.Letta)
 	if err != nil {
 		return nil, err
 	}
@@ -297,6 +292,23 @@ func (s *Stack) Team(ctx context.Context, o TeamOptions) (*Team, error) {
 	})
 	if err != nil {
 		return nil, fmt.Errorf("write TeamMemory: %w", err)
+	}
+	return t, nil
+}
+
+// Furnish makes what a team's memory needs in a namespace that exists: a bucket
+// and the two Secrets. The TeamMemory is somebody else's to write.
+func (s *Stack) Furnish(ctx context.Context, namespace, memory string, keeper LettaServer) (*Team, error) {
+	t := &Team{Namespace: namespace, Memory: memory, Bucket: namespace, stack: s}
+	if err := s.S3.MakeBucket(ctx, t.Bucket); err != nil {
+		return nil, err
+	}
+	err := errors.Join(
+		s.secret(ctx, namespace, kube.LettaSecret, host(keeper.URL), keeper.Secret),
+		s.secret(ctx, namespace, kube.StoreSecret, host(s.S3.Endpoint), map[string]string{"accessKeyID": s.S3.AccessKeyID, "secretAccessKey": s.S3.SecretAccessKey}),
+	)
+	if err != nil {
+		return nil, err
 	}
 	return t, nil
 }
