@@ -48,7 +48,7 @@ dev: build thread-tools $(LETTA_TOOL) ## Run the demo's stack until Ctrl-C; its 
 ##@ Test
 
 .PHONY: test
-test: thread-tools letta-try race-note ## Run everything: race detector, API server, store, faults and kills.
+test: thread-tools helm letta-try race-note ## Run everything: race detector, API server, store, faults and kills.
 	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -Ev '/test/(e2e|claude/live)$$')
 	go -C internal/redact/compare test ./...
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 ./test/e2e/...
@@ -110,9 +110,15 @@ generate: controller-gen ## Write deepcopy code.
 	$(TOOLS)/controller-gen object paths=./api/...
 
 .PHONY: manifests
-manifests: controller-gen ## Write the CRDs and the controller's ClusterRole.
+manifests: controller-gen ## Write the CRDs and the controller's ClusterRole, also into the chart.
 	$(TOOLS)/controller-gen crd paths=./api/... output:crd:dir=config/crd
 	$(TOOLS)/controller-gen rbac:roleName=undersong-controller paths=./controllers/... output:rbac:dir=config/rbac
+	hack/chart
+
+.PHONY: chart
+chart: manifests helm ## Lint the Helm chart and pack it into dist/.
+	for values in charts/undersong/ci/*.yaml; do $(TOOLS)/helm lint --strict --quiet charts/undersong --values $$values; done
+	mkdir -p dist && $(TOOLS)/helm package charts/undersong --destination dist
 
 .PHONY: fmt
 fmt: golangci-lint ## Format the Go code.
@@ -162,6 +168,7 @@ $(eval $(call tool,kubectl,kube,k8s.io/kubernetes/cmd/kubectl,$(KUBE_LDFLAGS)))
 $(eval $(call tool,etcd,etcd,.,))
 $(eval $(call tool,versitygw,versitygw,github.com/versity/versitygw/cmd/versitygw,))
 $(eval $(call tool,controller-gen,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,))
+$(eval $(call tool,helm,helm,helm.sh/helm/v4/cmd/helm,))
 $(eval $(call tool,golangci-lint,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,))
 
 # What KUBEBUILDER_ASSETS has is not built: it wins.
