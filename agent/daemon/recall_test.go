@@ -19,6 +19,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/statefile"
+	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
@@ -217,5 +218,61 @@ func TestFullShowsBlocksThenChanges(t *testing.T) {
 	eventually(t, "lastBlockValues says so", knows)
 	if name := statefile.Path(m.cwd, k.id); !strings.HasPrefix(name, filepath.Join(m.cwd, ".letta")) {
 		t.Errorf("state file at %s", name)
+	}
+}
+
+// TestAWrongWhisperIsWithdrawn: by a request of the owner, made on any of the
+// workstations, and it does not come back while the status still has it.
+func TestAWrongWhisperIsWithdrawn(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.say = "Migrations run twice." })
+	m := newMachine(t, s, "ada")
+	m.start()
+	k := m.talk()
+	k.turn("What now?", "We migrate.")
+	k.settled(2)
+	var id string
+	eventually(t, "a whisper waits", func() error {
+		unheard, err := whisper.Unheard(m.home, k.id)
+		for _, w := range unheard {
+			if w.Text != "" {
+				id = w.ID
+				return nil
+			}
+		}
+		return fmt.Errorf("%v, %w", unheard, err)
+	})
+	key := keyOf(k.live())
+	q := v1alpha1.Request{ID: "w-1", Kind: v1alpha1.RequestWrongWhisper, Whisper: id}
+	for range 2 { // said twice is said once
+		must(t, upload.Request(t.Context(), m.client(), key, q))
+	}
+	must(t, upload.Request(t.Context(), m.client(), key, v1alpha1.Request{ID: "w-2", Kind: v1alpha1.RequestWrongWhisper, Whisper: "another"}))
+	if live := k.live(); len(live.Spec.Requests) != 2 || live.Spec.Requests[0] != q || len(live.Spec.Writers) != 1 {
+		t.Errorf("spec: %+v", live.Spec)
+	}
+	eventually(t, "it is withdrawn", func() error {
+		unheard, err := whisper.Unheard(m.home, k.id)
+		for _, w := range unheard {
+			if w.ID == id {
+				return errors.New("it still waits")
+			}
+		}
+		return err
+	})
+	if out := k.call("UserPromptSubmit"); strings.Contains(out, "Migrations") {
+		t.Errorf("shown: %s", out)
+	}
+	// Answers make room for others.
+	live := k.live()
+	live.Status.Answered = []v1alpha1.Answer{{ID: "w-1", Result: v1alpha1.AnswerDone}}
+	must(t, s.client.Status().Update(t.Context(), live))
+	must(t, upload.Request(t.Context(), m.client(), key, v1alpha1.Request{ID: "w-3", Kind: v1alpha1.RequestWrongWhisper, Whisper: "a third"}))
+	var ids []string
+	for _, r := range k.live().Spec.Requests {
+		ids = append(ids, r.ID)
+	}
+	if diff := cmp.Diff([]string{"w-2", "w-3"}, ids); diff != "" {
+		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }

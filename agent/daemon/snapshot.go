@@ -74,6 +74,7 @@ type SessionSummary struct {
 	Uploaded int64  `json:"uploaded"`
 	Verified int64  `json:"verified"`
 	Segments int64  `json:"segments"` // that wait
+	Lag      int64  `json:"lag"`      // lines that the memory has not processed, as far as is known
 }
 
 // snapshots writes status.json when something changed, until ctx is done.
@@ -194,6 +195,7 @@ func summarize(state *spool.State) SessionSummary {
 	if state.Applied != nil {
 		s.Uploaded = state.Applied.Lines
 	}
+	s.Lag, _ = waits(state)
 	switch {
 	case state.Withdrawn:
 		s.State = "Deleted"

@@ -15,10 +15,20 @@ import (
 
 // whispers puts new messages of the memory where the hook finds them.
 func (w *Watcher) whispers(session *spool.Session, live *v1alpha1.Session) error {
+	id := session.State().SessionID
+	wrong := map[string]bool{}
+	for _, q := range live.Spec.Requests {
+		// Said here or on another workstation of the same person.
+		if q.Kind == v1alpha1.RequestWrongWhisper && !wrong[q.Whisper] {
+			wrong[q.Whisper] = true
+			if err := whisper.Withdraw(w.Home, id, q.Whisper); err != nil {
+				return err
+			}
+		}
+	}
 	if recall, _ := w.View.Recall(); !recall {
 		return nil // they are looked at again when that changes
 	}
-	id := session.State().SessionID
 	handled := w.handled[id]
 	if handled == nil {
 		handled = map[string]bool{}
@@ -28,6 +38,9 @@ func (w *Watcher) whispers(session *spool.Session, live *v1alpha1.Session) error
 	seen := make(map[string]bool, len(live.Status.Whispers))
 	for i := range live.Status.Whispers {
 		sealed := &live.Status.Whispers[i]
+		if wrong[sealed.ID] {
+			continue
+		}
 		if !handled[sealed.ID] {
 			if err := w.whisper(id, sealed); err != nil {
 				errs = append(errs, err)
@@ -60,7 +73,7 @@ func (w *Watcher) whisper(id string, sealed *v1alpha1.Whisper) error {
 		return nil
 	}
 	err = whisper.Put(w.Home, whisper.Whisper{
-		ID: text.ID, Session: id, Project: text.Project, Memory: text.Memory, Text: text.Text,
+		ID: text.ID, Session: id, Project: text.Project, Memory: text.Memory, Text: text.Text, Source: whisper.Source(text.Source),
 		Notice: "undersong: the team's memory has a note for this session",
 		At:     text.At, Expires: text.Expires,
 	})

@@ -134,6 +134,10 @@ func plainLine(s string, limit int) string {
 	return b.String()
 }
 
+// PlainLine renders one line for a person's terminal: nothing in it moves the
+// cursor or hides.
+func PlainLine(s string) string { return plainLine(s, maxNotices) }
+
 // hidden reports whether a character is invisible or changes the look of
 // others: control characters, bidirectional marks, zero-width characters, tags,
 // variation selectors, and letters without a glyph. Text can be smuggled in any

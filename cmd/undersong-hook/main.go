@@ -29,6 +29,10 @@ To see what it recorded, and what went wrong:
 
     undersong status
 
+As a status line of Claude Code it says whether a session is recorded:
+
+    undersong-hook statusline
+
 Flags:
   --help     print this text
   --version  print the version
@@ -38,6 +42,7 @@ func main() {
 	// A reader that has gone must not end us with a signal.
 	signal.Ignore(syscall.SIGPIPE)
 
+	env := hook.Env{Now: time.Now} //nolint:forbidigo // where the hook gets its clock
 	// Other arguments are ignored: whatever a settings file says, the event
 	// comes on stdin.
 	if len(os.Args) == 2 {
@@ -48,7 +53,10 @@ func main() {
 		case "--help", "-h":
 			_, _ = io.WriteString(os.Stdout, help)
 			return
+		case "statusline":
+			hook.StatusLine(os.Stdin, os.Stdout, env)
+			return
 		}
 	}
-	hook.Run(os.Stdin, os.Stdout, hook.Env{Now: time.Now}) //nolint:forbidigo // where the hook gets its clock
+	hook.Run(os.Stdin, os.Stdout, env)
 }
