@@ -231,8 +231,7 @@ func (h call) recall(policy note.Policy) note.Recall {
 
 // begin lets the blocks wait that a session with a fresh context is shown. One
 // that is resumed or forked has them in its context.
-func (h call) begin(policy note.Policy) error {
-	mode := h.recall(policy)
+func (h call) begin(policy note.Policy, mode note.Recall) error {
 	if h.event == SessionStart {
 		fresh := h.source == "startup" || h.source == "clear" || h.source == "compact"
 		if !fresh || policy.Mode == note.RecallOff || policy.Mode == note.RecallWhisper {
@@ -249,17 +248,18 @@ func (h call) begin(policy note.Policy) error {
 // error, too, there may be a line.
 func (h call) whispers() ([]byte, error) {
 	policy := note.LoadPolicy(h.home)
+	mode := h.recall(policy)
 	if _, paused := note.RecallPaused(h.home, h.at); paused {
-		policy.Mode = note.RecallOff
+		mode = note.RecallOff
 	}
-	errs := []error{h.begin(policy)}
+	errs := []error{h.begin(policy, mode)}
 	if h.event == UserPromptSubmit {
 		errs = append(errs, whisper.Prompted(h.home, h.session))
 	}
 	// Before a tool call, a line for the person alone would be noise: it waits
 	// for the next prompt.
 	limit := whisper.Limit{
-		Chars: policy.MaxCharacters, TextOnly: h.event == PreToolUse, Mode: h.recall(policy),
+		Chars: policy.MaxCharacters, TextOnly: h.event == PreToolUse, Mode: mode,
 		Wish: func() note.Recall {
 			place, _ := whisper.FindPlace(h.home, h.cwd)
 			return place.Recall
