@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"strings"
@@ -133,14 +132,6 @@ func (s *System) whispers(limit int, asJSON bool) error {
 	}
 	columns(&b, table)
 	return s.print("%s", b.String())
-}
-
-func (s *System) printJSON(v any) error {
-	text, err := json.MarshalIndent(v, "", "  ")
-	if err != nil {
-		return err
-	}
-	return s.print("%s\n", text)
 }
 
 // shortID is enough of an id to name it. A block's says which block it is.
