@@ -10,6 +10,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -116,7 +117,7 @@ func (d *demo) checkStateFiles(ctx context.Context) error {
 // checkSecrets: the planted credentials, and the keys of the store and of
 // Letta, are nowhere they must not be.
 func (d *demo) checkSecrets(ctx context.Context) error {
-	planted := []string{d.token, d.password}
+	planted := d.planted
 	bucket, err := d.team.Open() //nolint:contextcheck // opening reads no network
 	if err != nil {
 		return err
@@ -142,7 +143,7 @@ func (d *demo) checkSecrets(ctx context.Context) error {
 	if err := stack.Search("the conversations", talk, planted); err != nil {
 		return err
 	}
-	keys := append(d.stack.Keys(), planted...)
+	keys := slices.Concat(d.stack.Keys(), planted)
 	for _, w := range []*stack.Workstation{d.ada, d.bob} {
 		if err := searchFolder(w.State, keys); err != nil {
 			return err
@@ -151,7 +152,7 @@ func (d *demo) checkSecrets(ctx context.Context) error {
 	if err := searchFolder(filepath.Join(d.stack.Dir, "logs"), planted); err != nil {
 		return err
 	}
-	d.line("  ok: the planted credentials are nowhere; the workstations have no key of the store or of Letta")
+	d.line("  ok: %d planted credentials are nowhere; the workstations have no key of the store or of Letta", len(planted))
 	return nil
 }
 

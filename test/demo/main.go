@@ -91,6 +91,7 @@ func (d *demo) play(ctx context.Context, dir string) (err error) {
 		{"processed", d.processed},
 		{"second session", d.secondSession},
 		{"another project", d.otherProject},
+		{"recorded sessions", d.recordedSessions},
 		{"processed", d.processed},
 		{"whisper", d.whisper},
 		{"processed", d.processed},

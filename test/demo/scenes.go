@@ -2,17 +2,22 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
+	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/google/uuid"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/test/replay"
 	"github.com/undersong-dev/undersong/test/stack"
+	"github.com/undersong-dev/undersong/test/tools"
 )
 
 // The two projects. The team's memory hears everything below lighthouse.
@@ -37,8 +42,10 @@ type demo struct {
 	sessions []*replay.Session
 	// said are the words that must be in the conversations, each once.
 	said []string
-	// token and password are credentials that must be nowhere.
+	// token and password are credentials that must be nowhere, as all that are
+	// planted.
 	token, password string
+	planted         []string
 	// shown is the whisper as the hook gave it to the model.
 	shown string
 	asked *replay.Session
@@ -111,6 +118,7 @@ func (d *demo) firstSession(ctx context.Context) error {
 	// Made here, so that no scanner of this repository takes them for real.
 	d.token = "ghp_" + strings.ReplaceAll(uuid.NewString()+uuid.NewString(), "-", "")[:36]
 	d.password = "tide-" + uuid.NewString()[:13]
+	d.planted = append(d.planted, d.token, d.password)
 	s, err := d.session(ctx, d.ada, "lantern", lantern)
 	if err != nil {
 		return err
@@ -156,6 +164,50 @@ func (d *demo) otherProject(ctx context.Context) error {
 	}
 	_, err = d.turn(ctx, s, "Are tables stored in local time here?", "Yes, by the lamp's own clock.")
 	return errors.Join(err, s.Title("Clock of the lamp"))
+}
+
+// recorded are transcripts of the corpus, and what is hard about each.
+var recorded = []struct{ file, id, what string }{
+	{"p40_secrets.jsonl", "5e550028-0000-4000-8000-000000000001", "credentials in a prompt, in a file that was read, in base64"},
+	{"p07_not_human_user_records.jsonl", "5e550007-0000-4000-8000-000000000001", "records that look like a person's and are the harness's"},
+	{"p21_subagents/5e550015-0000-4000-8000-000000000001.jsonl", "5e550015-0000-4000-8000-000000000001", "a subagent in a file of its own"},
+	{"p16_compaction.jsonl", "5e550010-0000-4000-8000-000000000001", "a talk that was compacted, with its summary"},
+}
+
+// recordedSessions plays transcripts of the corpus through the hooks.
+func (d *demo) recordedSessions(ctx context.Context) error {
+	d.head("recorded sessions, played through the same hooks")
+	redactor, err := redact.New()
+	if err != nil {
+		return err
+	}
+	cwd, err := d.ada.Project("lantern", lantern)
+	if err != nil {
+		return err
+	}
+	corpus := filepath.Join(tools.Root(), "internal", "transcript", "testdata", "corpus")
+	for _, one := range recorded {
+		r, err := replay.NewRecorded(d.ada, d.ada.ClaudeDir(), cwd, filepath.Join(corpus, one.file), one.id, "/srv/demo/lantern")
+		if err != nil {
+			return err
+		}
+		if err := r.Play(ctx); err != nil {
+			return err
+		}
+		said := r.Said(redactor)
+		d.line("  %d lines, %d with words: %s", r.Lines(), len(said), one.what)
+		d.sessions, d.said = append(d.sessions, r.Session), append(d.said, said...)
+	}
+	text, err := os.ReadFile(filepath.Join(corpus, "expect", "p40_secrets.json"))
+	if err != nil {
+		return err
+	}
+	var expect struct{ Redact []string }
+	if err := json.Unmarshal(text, &expect); err != nil {
+		return err
+	}
+	d.planted = append(d.planted, expect.Redact...)
+	return nil
 }
 
 // processed waits until the controller has caught up with every session.

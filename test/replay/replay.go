@@ -233,15 +233,7 @@ func (s *Session) message(blocks []map[string]any, stop string) map[string]any {
 }
 
 // append writes records at the end of the transcript, in one write.
-func (s *Session) append(records ...map[string]any) (err error) {
-	if err := os.MkdirAll(filepath.Dir(s.Transcript), 0o700); err != nil {
-		return err
-	}
-	f, err := os.OpenFile(s.Transcript, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-	if err != nil {
-		return err
-	}
-	defer func() { err = errors.Join(err, f.Close()) }()
+func (s *Session) append(records ...map[string]any) error {
 	var b []byte
 	for _, r := range records {
 		line, err := json.Marshal(r)
@@ -250,6 +242,19 @@ func (s *Session) append(records ...map[string]any) (err error) {
 		}
 		b = append(append(b, line...), '\n')
 	}
+	return s.write(b)
+}
+
+// write writes bytes at the end of the transcript.
+func (s *Session) write(b []byte) (err error) {
+	if err := os.MkdirAll(filepath.Dir(s.Transcript), 0o700); err != nil {
+		return err
+	}
+	f, err := os.OpenFile(s.Transcript, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, f.Close()) }()
 	_, err = f.Write(b)
 	return err
 }
