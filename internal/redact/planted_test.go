@@ -12,94 +12,9 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/undersong-dev/undersong/internal/redact/redacttest"
 )
-
-// Invented secrets are put together when the test runs: what stands in this
-// repository must be no finding of anybody's scanner.
-const (
-	hex64     = "9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08"
-	lettered  = "q7w3e9r5t1y8u2i6o4p0a3s7d5f9g1h8j2k6l4z0x3c7v5b9n1m8q2w6e4r0t3y7u5i9o1p8"
-	mixedCase = random + "w9XzB3nQ7rLkT5yVhM1cJ6sFdG8pA2eUoIiE4tRqWyKx0ZvNbPl"
-)
-
-// kind is a kind of secret as people write it down.
-type kind struct {
-	text   string // how it is written
-	secret string // the part that must be gone
-	whole  bool   // it needs no name beside it: it is found if it is cut in two
-}
-
-func kinds() map[string]kind {
-	own := func(parts ...string) kind {
-		s := strings.Join(parts, "")
-		return kind{text: s, secret: s, whole: true}
-	}
-	with := func(before, secret, after string) kind {
-		return kind{text: before + secret + after, secret: secret}
-	}
-	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	b64u := func(s string) string { return base64.RawURLEncoding.EncodeToString([]byte(s)) }
-	pem := strings.Repeat(random[:32]+random[8:40]+"\n", 3)
-	return map[string]kind{
-		"GitHub":        own("gh", "p_", random[:36]),
-		"GitHubServer":  own("gh", "s_", random[:36]),
-		"GitHubFine":    own("github", "_pat_", "11ABCDEFG0", random, "_", random[:32]),
-		"GitLab":        own("gl", "pat-", random[:20]),
-		"AWSKeyID":      own("AK", "IA", "Q3EGRIIZ7XMPL2EY"),
-		"AWSSecret":     own(random[:17], "/", random[18:30], "+", random[31:40]),
-		"AWSSecretName": with("aws_secret_access_key = ", random[:17]+"/"+random[18:40], ""),
-		"Anthropic":     own("sk-", "ant-", "api03-", mixedCase, "AA"),
-		"OpenAI":        own("sk-", "proj-", mixedCase),
-		"Slack":         own("xo", "xb-", "123456789012-1234567890123-", random[:24]),
-		"Google":        own("AI", "za", "SyD3m0", random[:29]),
-		"NPM":           own("np", "m_", random[:36]),
-		"PyPI":          own("pypi-", "AgEIcHlwaS5vcmc", mixedCase),
-		"Stripe":        own("sk_", "live_", random[:24]),
-		"Age":           own("AGE-", "SECRET-KEY-1", strings.ToUpper(lettered[:58])),
-		"HuggingFace":   own("hf", "_", "AbCdEfGhIjKlMnOpQrStUvWxYzAbCdEfGh"),
-		"Vault":         own("hv", "s.", mixedCase, mixedCase[:8]),
-		"DigitalOcean":  own("dop", "_v1_", hex64),
-		"Databricks":    own("da", "pi", hex64[:32]),
-		"Linear":        own("lin", "_api_", lettered[:40]),
-		"Postman":       own("PM", "AK-", hex64[:24], "-", hex64[10:44]),
-		"Shopify":       own("shp", "at_", hex64[:32]),
-		"SendGrid":      own("S", "G.", mixedCase[:22], ".", mixedCase[:43]),
-		"Doppler":       own("dp", ".pt.", lettered[:43]),
-		"Grafana":       own("gl", "sa_", random[:32], "_", hex64[:8]),
-		"Pulumi":        own("pu", "l-", hex64[:40]),
-		"Notion":        own("nt", "n_", "12345678901", random[:35]),
-		"Atlassian":     own("ATA", "TT3", mixedCase),
-		"Artifactory":   own("AK", "Cp", mixedCase[:69]),
-		"Twitter":       with("twitter_secret = ", lettered[:50], ""),
-		"Telegram":      with("telegram bot: ", "123456789:A"+random[:34], ""),
-		"Heroku":        with("HEROKU_API_KEY=", "12345678-9abc-4def-8123-456789abcdef", ""),
-		"Datadog":       with("datadog_key: ", lettered[:40], ""),
-		"JWT":           own(b64u(`{"alg":"HS256"}`), ".", b64u(`{"sub":"1234567890","n":1}`), ".", random),
-		"PEM":           {text: "-----BEGIN " + "RSA PRIVATE KEY-----\n" + pem + "-----END " + "RSA PRIVATE KEY-----", secret: random[:32] + random[8:40]},
-		"PEMTail":       {text: "\n" + pem + "-----END " + "PRIVATE KEY-----", secret: random[:32] + random[8:40]},
-		"URI":           with("postgres://lantern:", "tide-"+random[:10], "@db.example.test/x"),
-		"Basic":         with("Authorization: Basic ", b64("lantern:"+random[:12]), ""),
-		"Bearer":        with("Authorization: Bearer ", random, ""),
-		"Cookie":        with("\nCookie: theme=dark; session=", random[:24], ""),
-		"SetCookie":     with("\nSet-Cookie: sid=", random[:24], "; Path=/; HttpOnly"),
-		"Env":           with("\nDB_PASSWORD=", "hunter"+random[:8], ""),
-		"EnvRandom":     with("\nLANTERN_SEED=", random[:32], ""),
-		"YAML":          with("\n  password: ", "hunter"+random[:8], ""),
-		"YAMLBlock":     with("\n  password: |\n    ", "hunter"+random[:8], "\n"),
-		"INIWord":       with("\npassword = ", "correcthorsebattery", "\n"),
-		"LowerKey":      with("\nlantern_key: ", random[:32], ""),
-		"FlagWord":      with("mysql --password ", "correcthorsebattery", " -h db"),
-		"Phrase":        with("the password is ", "hunter"+random[:8], ""),
-		"JSONMember":    with(`{"api_key": "`, random[:20], `"}`),
-		"JSONList":      with(`{"passwords": ["`, "hunter"+random[:8], `"]}`),
-		"SSHPass":       with("sshpass -p ", "hunter"+random[:6], " ssh x"),
-		"MySQL":         with("mysql -u root -p", "hunter"+random[:6], " lantern"),
-		"Curl":          with("curl -u lantern:", "hunter"+random[:6], " https://example.test"),
-		"Manifest":      with("\napiVersion: v1\ndata:\n  note: ", b64("lantern"), "\nkind: Secret\nmetadata:\n  name: x\n---\n"),
-		"Concatenated":  {text: `"gh` + `p_` + random[:16] + `" + "` + random[16:36] + `"`, secret: random[16:36]},
-		"Private":       with("<private>", "Ann of the harbour", "</private>"),
-	}
-}
 
 const (
 	neighbourBefore = "before the tide"
@@ -137,10 +52,10 @@ func placings() map[string]func(text string) any {
 
 // encodings are the forms that a text with a secret in it may have. each
 // returns "" where the form cannot be.
-func encodings() map[string]func(k kind) string {
-	inside := func(k kind, what string) string {
-		at := len(k.secret) / 2
-		return strings.Replace(k.text, k.secret, k.secret[:at]+what+k.secret[at:], 1)
+func encodings() map[string]func(k redacttest.Kind) string {
+	inside := func(k redacttest.Kind, what string) string {
+		at := len(k.Secret) / 2
+		return strings.Replace(k.Text, k.Secret, k.Secret[:at]+what+k.Secret[at:], 1)
 	}
 	asJSON := func(s string) string {
 		b, err := json.Marshal(map[string]any{"output": s})
@@ -150,27 +65,29 @@ func encodings() map[string]func(k kind) string {
 		return string(b)
 	}
 	b64 := func(s string) string { return base64.StdEncoding.EncodeToString([]byte(s)) }
-	return map[string]func(k kind) string{
-		"Plain":      func(k kind) string { return k.text },
-		"NestedJSON": func(k kind) string { return asJSON(k.text) },
-		"Twice":      func(k kind) string { return asJSON(asJSON(k.text)) },
-		"ANSI":       func(k kind) string { return "\x1b[32m" + inside(k, "\x1b[1m") + "\x1b[0m" },
-		"ZeroWidth":  func(k kind) string { return inside(k, "\u200b") },
-		"UTF16":      func(k kind) string { return "\x00" + strings.Join(strings.Split(k.text, ""), "\x00") + "\x00" },
-		"Base64":     func(k kind) string { return b64("x: " + k.text) },
-		"Base64URL":  func(k kind) string { return base64.RawURLEncoding.EncodeToString([]byte(k.text + "\n")) },
-		"Base64Twice": func(k kind) string {
-			return b64("data: " + b64(k.text+"\n"))
+	return map[string]func(k redacttest.Kind) string{
+		"Plain":      func(k redacttest.Kind) string { return k.Text },
+		"NestedJSON": func(k redacttest.Kind) string { return asJSON(k.Text) },
+		"Twice":      func(k redacttest.Kind) string { return asJSON(asJSON(k.Text)) },
+		"ANSI":       func(k redacttest.Kind) string { return "\x1b[32m" + inside(k, "\x1b[1m") + "\x1b[0m" },
+		"ZeroWidth":  func(k redacttest.Kind) string { return inside(k, "\u200b") },
+		"UTF16": func(k redacttest.Kind) string {
+			return "\x00" + strings.Join(strings.Split(k.Text, ""), "\x00") + "\x00"
 		},
-		"Hex":  func(k kind) string { return hex.EncodeToString([]byte("data: " + k.text + "\n")) },
-		"Gzip": func(k kind) string { return b64(zipped(k.text + "\n")) },
-		"GzipTwice": func(k kind) string { // as Helm keeps a release
-			return b64(b64(zipped(k.text + "\n")))
+		"Base64":    func(k redacttest.Kind) string { return b64("x: " + k.Text) },
+		"Base64URL": func(k redacttest.Kind) string { return base64.RawURLEncoding.EncodeToString([]byte(k.Text + "\n")) },
+		"Base64Twice": func(k redacttest.Kind) string {
+			return b64("data: " + b64(k.Text+"\n"))
 		},
-		"Percent":     func(k kind) string { return escaped(k.text, "%%%02X") },
-		"HTML":        func(k kind) string { return escaped(k.text, "&#x%x;") },
-		"Source":      func(k kind) string { return escaped(k.text, `\x%02x`) },
-		"Base64UTF16": func(k kind) string { return b64(strings.Join(strings.Split(k.text, ""), "\x00") + "\x00") },
+		"Hex":  func(k redacttest.Kind) string { return hex.EncodeToString([]byte("data: " + k.Text + "\n")) },
+		"Gzip": func(k redacttest.Kind) string { return b64(zipped(k.Text + "\n")) },
+		"GzipTwice": func(k redacttest.Kind) string { // as Helm keeps a release
+			return b64(b64(zipped(k.Text + "\n")))
+		},
+		"Percent":     func(k redacttest.Kind) string { return escaped(k.Text, "%%%02X") },
+		"HTML":        func(k redacttest.Kind) string { return escaped(k.Text, "&#x%x;") },
+		"Source":      func(k redacttest.Kind) string { return escaped(k.Text, `\x%02x`) },
+		"Base64UTF16": func(k redacttest.Kind) string { return b64(strings.Join(strings.Split(k.Text, ""), "\x00") + "\x00") },
 	}
 }
 
@@ -199,7 +116,7 @@ func escaped(s, form string) string {
 func TestPlanted(t *testing.T) {
 	r := redactor(t)
 	tried := 0
-	for kindName, k := range kinds() {
+	for kindName, k := range redacttest.Kinds() {
 		for formName, form := range encodings() {
 			for placeName, place := range placings() {
 				text := neighbourBefore + " " + form(k) + " " + neighbourAfter
@@ -223,9 +140,9 @@ func TestPlanted(t *testing.T) {
 }
 
 // faultOf says what is wrong with a result, "" if nothing is.
-func faultOf(k kind, line string) string {
+func faultOf(k redacttest.Kind, line string) string {
 	said := visible(words(line))
-	for _, part := range []string{k.secret, k.secret[:len(k.secret)/2], k.secret[len(k.secret)/2:]} {
+	for _, part := range []string{k.Secret, k.Secret[:len(k.Secret)/2], k.Secret[len(k.Secret)/2:]} {
 		if len(part) >= 8 && strings.Contains(said, part) {
 			return fmt.Sprintf("%q is still there", part)
 		}
@@ -271,13 +188,13 @@ func words(line string) string {
 func TestPlantedAcrossSeams(t *testing.T) {
 	r := redactor(t)
 	tried := 0
-	for name, k := range kinds() {
-		if !k.whole || strings.HasPrefix(name, "AWSSecret") {
+	for name, k := range redacttest.Kinds() {
+		if !k.Whole || strings.HasPrefix(name, "AWSSecret") {
 			continue
 		}
 		tried++
-		for _, at := range []int{len(k.text) / 2, len(k.text) * 3 / 4} {
-			a, b := neighbourBefore+" "+k.text[:at], k.text[at:]+" "+neighbourAfter
+		for _, at := range []int{len(k.Text) / 2, len(k.Text) * 3 / 4} {
+			a, b := neighbourBefore+" "+k.Text[:at], k.Text[at:]+" "+neighbourAfter
 			block := func(s string) any { return map[string]any{"type": "text", "text": s} }
 			record := func(blocks ...any) []byte {
 				line, err := json.Marshal(map[string]any{"type": "assistant", "message": map[string]any{"content": blocks}})
@@ -287,9 +204,9 @@ func TestPlantedAcrossSeams(t *testing.T) {
 				return line
 			}
 			// The end of a token alone may be short, and no half of it is told.
-			rest := kind{secret: k.text[at:]}
+			rest := redacttest.Kind{Secret: k.Text[at:]}
 			got, found := r.Line(record(block(a), block(b)))
-			if fault := faultOf(k, got.String()); fault != "" || strings.Contains(words(got.String()), rest.secret+" "+neighbourAfter) {
+			if fault := faultOf(k, got.String()); fault != "" || strings.Contains(words(got.String()), rest.Secret+" "+neighbourAfter) {
 				t.Errorf("%s in two blocks, cut at %d: %s (found %v)\n%s", name, at, fault, found, got)
 			}
 			checkLine(t, r, got)
@@ -298,7 +215,7 @@ func TestPlantedAcrossSeams(t *testing.T) {
 				t.Fatalf("%d lines became %d", 4, len(lines))
 			}
 			both := `{"a":` + lines[0].String() + `,"b":` + lines[2].String() + `}`
-			if fault := faultOf(k, both); fault != "" || strings.Contains(words(both), rest.secret+" "+neighbourAfter) {
+			if fault := faultOf(k, both); fault != "" || strings.Contains(words(both), rest.Secret+" "+neighbourAfter) {
 				t.Errorf("%s in two records, cut at %d: %s\n%s", name, at, fault, both)
 			}
 			for _, line := range lines {

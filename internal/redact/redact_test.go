@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/redact/redacttest"
 )
 
 func redactor(tb testing.TB) *redact.Redactor {
@@ -21,8 +22,7 @@ func redactor(tb testing.TB) *redact.Redactor {
 	return r
 }
 
-// random is the body of invented secrets: what a generator of keys would make.
-const random = "Zk3vQ9xLm2Rt7YbN4cWd8HsJ6fGp1KaE5uTo0iVe"
+const random = redacttest.Random
 
 func TestSecretsInText(t *testing.T) {
 	cases := map[string]struct {

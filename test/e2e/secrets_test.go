@@ -3,14 +3,20 @@
 package e2e
 
 import (
+	"bytes"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/undersong-dev/undersong/internal/redact/redacttest"
 	"github.com/undersong-dev/undersong/test/stack"
 	"github.com/undersong-dev/undersong/test/tools"
 )
@@ -56,6 +62,109 @@ func TestTheSecretsOfTheCorpusStayHome(t *testing.T) {
 	// The workstation has no key of the store or of Letta either.
 	searchFiles(t, w.desk.State, append(parts.Keys(), expect.Redact...))
 	searchFiles(t, filepath.Join(w.cwd, ".letta"), append(parts.Keys(), expect.Redact...))
+}
+
+// TestNoPlantedSecretLeaves plants a secret of every kind, each between words, in
+// prompts, in tool results, in a title and in the name of a branch, and looks for
+// it where the team's data comes to lie: in the words that memory is told, in
+// segments, in the objects of the cluster, in logs. The secret is nowhere; the
+// words around it and a marker are.
+func TestNoPlantedSecretLeaves(t *testing.T) {
+	w := newWorld(t, nil)
+	w.startController()
+	s := w.session(w.desk, w.cwd, "5e55ffff-0000-4000-8000-00000000000a")
+	var (
+		transcript bytes.Buffer
+		secrets    []string
+		names      []string
+		n          int
+	)
+	record := func(kind string, members map[string]any) {
+		n++
+		id := fmt.Sprintf("c000ffff-0000-4000-8000-%012x", n)
+		line := map[string]any{"type": kind, "uuid": id, "sessionId": s.ID, "cwd": w.cwd, "entrypoint": "cli", "gitBranch": "main", "timestamp": time.Now().UTC().Format("2006-01-02T15:04:05.000Z")} //nolint:forbidigo // said now
+		maps.Copy(line, members)
+		text, err := json.Marshal(line)
+		w.must(err)
+		transcript.Write(append(text, '\n'))
+	}
+	around := func(name, text string) string { return "before " + name + " " + text + " after " + name }
+	kinds := redacttest.Kinds()
+	for _, name := range slices.Sorted(maps.Keys(kinds)) {
+		k := kinds[name]
+		names = append(names, name)
+		// Halves, too: a secret that is cut is no less one.
+		secrets = append(secrets, k.Secret, k.Secret[:len(k.Secret)/2], k.Secret[len(k.Secret)/2:])
+		record("user", map[string]any{"origin": map[string]any{"kind": "human"}, "message": map[string]any{"role": "user", "content": around("prompt "+name, k.Text)}})
+		call := "toolu_" + name
+		record("assistant", map[string]any{"message": map[string]any{"role": "assistant", "content": []any{map[string]any{"type": "tool_use", "id": call, "name": "Bash", "input": map[string]any{"command": "env"}}}}})
+		record("user", map[string]any{
+			"message":       map[string]any{"role": "user", "content": []any{map[string]any{"type": "tool_result", "tool_use_id": call, "content": around("result "+name, k.Text)}}},
+			"toolUseResult": map[string]any{"stdout": k.Text},
+		})
+	}
+	secrets = slices.DeleteFunc(secrets, func(s string) bool { return len(s) < 8 })
+	token := kinds["GitHub"].Text
+	record("custom-title", map[string]any{"gitBranch": "before-branch/" + token, "customTitle": around("title", token)})
+	w.must(os.MkdirAll(filepath.Dir(s.Transcript), 0o700))
+	w.must(os.WriteFile(s.Transcript, transcript.Bytes(), 0o600))
+	w.must(s.Stop(t.Context(), ""))
+	sessions := w.processed()
+
+	talk := w.conversations()
+	bucket, err := w.team.Open()
+	w.must(err)
+	var archive strings.Builder
+	for info, err := range bucket.List(t.Context(), "archive/") {
+		w.must(err)
+		if strings.HasSuffix(info.Key, ".jsonl.zst") {
+			_, lines, err := stack.Segment(t.Context(), bucket, info.Key)
+			w.must(err)
+			for _, line := range lines {
+				archive.WriteString(string(line) + "\n")
+			}
+		}
+	}
+	objects, err := parts.Dump(t.Context(), w.team.Namespace)
+	w.must(err)
+	w.must(stack.Search("the conversations", []byte(talk), secrets))
+	w.must(stack.Search("the archive", []byte(archive.String()), secrets))
+	w.must(stack.SearchBucket(t.Context(), bucket, secrets))
+	w.must(stack.Search("the API server", objects, secrets))
+	searchFiles(t, filepath.Join(parts.Dir, "logs"), secrets)
+	searchFiles(t, w.desk.State, secrets)
+	searchFiles(t, filepath.Join(w.cwd, ".letta"), secrets)
+
+	marked := func(where, text, name string) {
+		_, rest, found := strings.Cut(text, "before "+name+" ")
+		between, _, closed := strings.Cut(rest, " after "+name)
+		if !found || !closed || !strings.Contains(between, "[redacted:") {
+			t.Errorf("%s: the words around %s, or the marker between them, are lost: %.200q", where, name, between)
+		}
+	}
+	for _, name := range names {
+		marked("the conversations", talk, "prompt "+name)
+		marked("the archive", archive.String(), "prompt "+name)
+		marked("the archive", archive.String(), "result "+name)
+	}
+	marked("the archive", archive.String(), "title")
+	title, branch := sessions[0].Status.Title, sessions[0].Spec.Writers[0].Branch
+	if title != "before title [redacted:github-token] after title" || branch != "before-branch/[redacted:github-token]" {
+		t.Errorf("title %q, branch %q", title, branch)
+	}
+	if !strings.Contains(logged(t, w.desk.State), s.ID) {
+		t.Error("the daemon's log does not speak of the session: nothing was searched")
+	}
+}
+
+// logged is all that a workstation has logged.
+func logged(t *testing.T, state string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(state, "daemon.log"))
+	if err != nil {
+		t.Error(err)
+	}
+	return string(data)
 }
 
 func searchFiles(t *testing.T, dir string, secrets []string) {
