@@ -40,6 +40,10 @@ type Batch struct {
 	// segment, and only the cursor moves.
 	Lines []redact.Redacted
 
+	// Times are those of the lines: what a record says, else what the newest
+	// before it said; zero where none did.
+	Times []time.Time
+
 	// Cursor is the cursor after this batch.
 	Cursor Cursor
 
@@ -99,6 +103,7 @@ func (b *builder) keep(offset, length, index int64, line redact.Redacted, findin
 		h.Findings[rule] += n
 	}
 	b.batch.Lines = append(b.batch.Lines, line)
+	b.batch.Times = append(b.batch.Times, b.batch.Cursor.LastTime)
 	b.size += int64(line.Len()) + 1
 	b.pass(offset+length, index)
 }

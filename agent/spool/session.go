@@ -118,6 +118,9 @@ func (s *Session) Append(stream string, batch read.Batch) error {
 	if err != nil {
 		return err
 	}
+	if err := s.receive(&next, batch); err != nil {
+		return err
+	}
 	crash.Point(crash.AgentSegmentWritten)
 	if next.Project == nil {
 		next.Project = batch.Project

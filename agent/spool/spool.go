@@ -109,7 +109,10 @@ func (s *Spool) load(dir string) (*Session, error) {
 	if err := s.check(&session.state, filepath.Base(dir)); err != nil {
 		return nil, err
 	}
-	return session, session.tidy()
+	if err := session.tidy(); err != nil {
+		return session, err
+	}
+	return session, session.eraseLocked() // nobody else has it yet
 }
 
 // check refuses a state that this spool cannot have written.

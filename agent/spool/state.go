@@ -108,6 +108,10 @@ type State struct {
 	// before the first.
 	WroteIndex *int64 `json:"wroteIndex,omitempty"`
 
+	// Erasing are lines, by segment and place in it, that a person wants to be
+	// forgotten, while they are taken out of the files.
+	Erasing map[int64][]int `json:"erasing,omitempty"`
+
 	// Gone are segments that the cluster asks for and the spool has no more.
 	Gone []int64 `json:"gone,omitempty"`
 
@@ -134,6 +138,7 @@ func (s State) clone() State {
 	}
 	s.Segments = slices.Clone(s.Segments)
 	s.Gone = slices.Clone(s.Gone)
+	s.Erasing = maps.Clone(s.Erasing)
 	s.Applied = s.Applied.DeepCopy()
 	return s
 }
