@@ -36,7 +36,7 @@ func agreedMachine(t *testing.T) (*machine, *clocktesting.FakeClock) {
 	}
 	put(t, filepath.Join(home, "sessions", talked, "state.json"), string(data))
 	put(t, filepath.Join(home, note.PolicyFile), `{"version":1,"include":["git.example.com/alpha/*"],"recall":true,"maxCharacters":4000}`)
-	config := note.Config{Namespace: "alpha", Memory: "main", Owner: "ada", ConsentedAt: now.Add(-time.Hour)}
+	config := note.Config{Namespace: "alpha", Memory: "main", Owner: "ada", Workstation: "wks-a", ConsentedAt: now.Add(-time.Hour)}
 	if err := note.SaveConfig(home, config); err != nil {
 		t.Fatal(err)
 	}

@@ -71,7 +71,8 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 	for i := range l.silences.known.List {
 		one := &l.silences.known.List[i]
 		w := read.Silence{Reason: one.Reason, Session: one.Session, Since: one.Since, Until: one.Until, ByClock: one.ByClock}
-		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main // a hook looks at one file only
+		// A hook looks at one file only, and what is to be forgotten is a time.
+		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main || one.Reason == consent.ReasonForgotten && one.Session == ""
 		if bytes, open, ok := one.Bytes(src.Path); ok && (one.Session == "" || one.Session == src.Session) {
 			w.From, w.To = bytes.From, bytes.To
 			if open {

@@ -27,6 +27,12 @@ const (
 
 var errDaemonPath = errors.New("path of the daemon is not absolute")
 
+// Wake starts the daemon of a state directory unless one runs, as a hook does,
+// for a command that stopped it.
+func Wake(home string, config note.Config, now time.Time) error {
+	return call{home: home, config: config, at: now}.wakeDaemon()
+}
+
 // wakeDaemon starts the daemon unless one runs, and does not wait for it.
 // Two hooks may both start one: the lock decides. While a hook looks, it holds
 // the lock itself for some microseconds; the daemon tries more than once.

@@ -1,0 +1,386 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/google/uuid"
+	"github.com/spf13/cobra"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+
+	"github.com/undersong-dev/undersong/agent/consent"
+	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/hook"
+	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/upload"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+const (
+	// forgetFile has what was asked of the cluster and is not answered.
+	forgetFile = "forget.json"
+	maxForget  = 1 << 20
+
+	// maxSpans bounds the requests of one session: what lies between two spans
+	// goes with them when there are more.
+	maxSpans = 4
+)
+
+// asked is one request that waits for an answer.
+type asked struct {
+	SessionID string           `json:"sessionID"`
+	Name      string           `json:"name"`
+	Request   v1alpha1.Request `json:"request"`
+
+	// Whole says that the Session is deleted when it is answered.
+	Whole bool `json:"whole,omitempty"`
+}
+
+type forgetFlags struct {
+	last, wait time.Duration
+	retry      bool
+}
+
+func (s *System) forgetCommand() *cobra.Command {
+	var f forgetFlags
+	cmd := &cobra.Command{
+		Use:   "forget {--last 10m | <session id>}",
+		Short: "Take back what was recorded: the last minutes, or a session",
+		Long: `Take back what was recorded: of all sessions of this workstation the last
+minutes, or one whole session, of all workstations. What has not left this
+computer is erased at once and will not be read again. What has left is erased
+from the archive, from what waits for the memory, and from what it said because
+of it; the command waits for the answer, and says what could not be reached: what
+a memory has learned from words cannot be taken out of it by us.
+
+A session that was forgotten is not recorded any more. If the cluster cannot be
+reached the request is kept: undersong forget --retry sends it again.`,
+		Example: `  undersong forget --last 10m
+  undersong forget 8c1f0a52-4a1d-4d5e-9d58-2f0c6b7c1c11`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(c *cobra.Command, args []string) error { return s.forget(c.Context(), f, args) },
+	}
+	flags := cmd.Flags()
+	flags.DurationVar(&f.last, "last", 0, "what was said in the last minutes, such as 10m, in every session")
+	flags.BoolVar(&f.retry, "retry", false, "send what could not be sent, and ask for answers that did not come")
+	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "how long to wait for the answer")
+	cmd.MarkFlagsMutuallyExclusive("last", "retry")
+	return cmd
+}
+
+func (s *System) forget(ctx context.Context, f forgetFlags, args []string) error {
+	home, err := s.home()
+	if err != nil {
+		return err
+	}
+	config, err := note.LoadConfig(home)
+	if err != nil {
+		return err
+	}
+	if (f.last > 0 || f.retry) == (len(args) == 1) || f.last < 0 {
+		return errors.New("say what to forget: --last with a time, or the id of a session")
+	}
+	if !f.retry {
+		session := ""
+		if len(args) == 1 {
+			if session = strings.ToLower(args[0]); !note.ValidSession(session) {
+				return errors.New("that is not a session id")
+			}
+		}
+		if err := s.forgetHere(ctx, home, config, session, f.last); err != nil {
+			return err
+		}
+	}
+	waiting, err := readAsked(home)
+	if err != nil {
+		return err
+	}
+	if len(waiting) == 0 {
+		return s.print("Nothing else of it has left this computer.\n")
+	}
+	return s.forgetThere(ctx, home, config, waiting, f.wait)
+}
+
+// forgetHere sees to what this workstation has, and keeps what is to be asked of
+// the cluster.
+func (s *System) forgetHere(ctx context.Context, home string, config note.Config, session string, last time.Duration) error {
+	now := s.Clock.Now().UTC()
+	var since time.Time
+	if session == "" {
+		since = now.Add(-last)
+	}
+	// First, so that a daemon that reads meanwhile does not read it.
+	err := s.quiet(ctx, home, func(known *consent.Silences, projects string, sizes map[string]int64) {
+		known.Add(forgotten(session, projects, since, now, sizes))
+	})
+	if err != nil {
+		return err
+	}
+	ran, err := s.stop(ctx, home)
+	if err != nil {
+		return err
+	}
+	held, err := daemon.Hold(ctx, home)
+	if err != nil {
+		return err
+	}
+	defer func() {
+		held()
+		if ran { // what is on its way has to arrive before it can be erased there
+			_ = hook.Wake(home, config, s.Clock.Now()) // else the next hook does
+		}
+	}()
+	dir := filepath.Join(home, daemon.SessionsDir)
+	queue, err := spool.Open(spool.Options{Dir: dir, Owner: config.Owner, Workstation: config.Workstation})
+	if err != nil {
+		return err
+	}
+	waiting, err := readAsked(home)
+	if err != nil {
+		return err
+	}
+	erased := int64(0)
+	known := false
+	for _, one := range queue.Sessions() {
+		state := one.State()
+		if session != "" && state.SessionID != session {
+			continue
+		}
+		known = true
+		receipts, err := spool.Receipts(dir, state.SessionID)
+		if err != nil {
+			return err
+		}
+		lines, spans, here := meant(receipts, &state, one.Unsent(), since)
+		erased += here
+		if err := one.Erase(lines, consent.ReasonForgotten); err != nil {
+			return err
+		}
+		if session != "" {
+			if err := one.Withdraw(); err != nil {
+				return err
+			}
+			continue
+		}
+		for _, span := range spans {
+			waiting = append(waiting, asked{SessionID: state.SessionID, Name: state.Name, Request: v1alpha1.Request{
+				ID: newRequestID(), Kind: v1alpha1.RequestForget, Workstation: config.Workstation, FromLine: &span[0], ToLine: &span[1],
+			}})
+		}
+	}
+	if session != "" {
+		waiting = append(waiting, asked{
+			SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true,
+			Request: v1alpha1.Request{ID: newRequestID(), Kind: v1alpha1.RequestForget},
+		})
+	}
+	if err := writeAsked(home, waiting); err != nil {
+		return err
+	}
+	switch {
+	case session != "" && !known:
+		return s.print("Session %s is not known on this computer.\n", safe(session))
+	case session != "":
+		return s.print("Session %s: nothing more of it leaves this computer.\n", safe(session))
+	}
+	return s.print("%s that had not left this computer erased; nothing of the last %s will be read again.\n", many(erased, "line"), last)
+}
+
+// forgotten is the silence of what is to be forgotten: the whole of a session up
+// to now, or a span of time of every one.
+func forgotten(session, projects string, since, now time.Time, sizes map[string]int64) consent.Silence {
+	one := consent.Silence{
+		Reason: consent.ReasonForgotten, Session: session, Since: since, Until: now, Projects: projects, Measured: true,
+	}
+	if session == "" {
+		return one
+	}
+	one.Ranges = map[string]consent.Range{}
+	for path, size := range sizes {
+		if strings.Contains(path, session) && size > 0 {
+			one.Ranges[path] = consent.Range{To: size}
+		}
+	}
+	return one
+}
+
+// meant returns the lines of a session that are meant: those in segments that
+// have not left, by segment and place, their number, and, as spans of the
+// writer's lines, all others. A line whose time is not known is meant when its
+// segment was made in that time.
+func meant(receipts []spool.Receipt, state *spool.State, unsent int64, since time.Time) (lines map[int64][]int, spans [][2]int64, here int64) {
+	lines = map[int64][]int{}
+	for _, r := range receipts {
+		if r.Seq > state.Head.Segments {
+			continue // of a segment that a crash undid
+		}
+		times := r.Times()
+		for i := range int(r.Lines) {
+			at := r.At
+			if i < len(times) && !times[i].IsZero() {
+				at = times[i]
+			}
+			if at.Before(since) {
+				continue
+			}
+			if r.Seq >= unsent {
+				lines[r.Seq] = append(lines[r.Seq], i)
+				here++
+				continue
+			}
+			number := r.First + int64(i)
+			if n := len(spans); n > 0 && spans[n-1][1] == number-1 {
+				spans[n-1][1] = number
+			} else {
+				spans = append(spans, [2]int64{number, number})
+			}
+		}
+	}
+	for len(spans) > maxSpans { // join the two that are nearest to each other
+		nearest := 1
+		for i := 1; i < len(spans); i++ {
+			if spans[i][0]-spans[i-1][1] < spans[nearest][0]-spans[nearest-1][1] {
+				nearest = i
+			}
+		}
+		spans[nearest-1][1] = spans[nearest][1]
+		spans = slices.Delete(spans, nearest, nearest+1)
+	}
+	return lines, spans, here
+}
+
+func newRequestID() string { return "forget-" + uuid.NewString()[:8] }
+
+// forgetThere asks the cluster, and waits for its answers.
+func (s *System) forgetThere(ctx context.Context, home string, config note.Config, waiting []asked, wait time.Duration) error {
+	again := "undersong forget --retry"
+	c, err := s.cluster(config)
+	if err != nil {
+		return fmt.Errorf("%w: what has left this computer is not forgotten yet: %s", err, again)
+	}
+	var left []asked
+	var failed error
+	until := s.Clock.Now().Add(wait)
+	for _, one := range waiting {
+		result, err := s.ask1(ctx, c, config, one, until)
+		if err == nil {
+			err = s.print("%s", result)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("session %s: %w", one.SessionID, err))
+			left = append(left, one)
+		}
+	}
+	if err := writeAsked(home, left); err != nil {
+		return err
+	}
+	if failed != nil {
+		return fmt.Errorf("%w; not forgotten yet: %s", failed, again)
+	}
+	return nil
+}
+
+// errNoAnswer: the controller may be behind, or not run.
+var errNoAnswer = errors.New("the cluster has the request and has not answered yet")
+
+// ask1 makes one request, unless it is made, and waits for its answer.
+func (s *System) ask1(ctx context.Context, c client.Client, config note.Config, one asked, until time.Time) (string, error) {
+	key := client.ObjectKey{Namespace: config.Namespace, Name: one.Name}
+	within, cancel := asking(ctx)
+	err := upload.Request(within, c, key, one.Request)
+	cancel()
+	if apierrors.IsNotFound(err) {
+		return fmt.Sprintf("Session %s: the cluster has nothing of it.\n", safe(one.SessionID)), nil
+	}
+	if err != nil {
+		return "", explain(err)
+	}
+	for {
+		within, cancel := asking(ctx)
+		live := &v1alpha1.Session{}
+		err := c.Get(within, key, live)
+		cancel()
+		if apierrors.IsNotFound(err) {
+			return fmt.Sprintf("Session %s: deleted in the cluster.\n", safe(one.SessionID)), nil
+		}
+		if err != nil {
+			return "", explain(err)
+		}
+		if answer, done := upload.AnswerTo(live, one.Request.ID); done {
+			return s.answered(ctx, c, live, one, answer)
+		}
+		if !s.Clock.Now().Before(until) {
+			return "", errNoAnswer
+		}
+		timer := s.Clock.NewTimer(answerEvery)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return "", ctx.Err()
+		case <-timer.C():
+		}
+	}
+}
+
+// answered says what became of a request, and deletes a Session of which all is
+// forgotten.
+func (s *System) answered(ctx context.Context, c client.Client, live *v1alpha1.Session, one asked, answer v1alpha1.Answer) (string, error) {
+	text := fmt.Sprintf("Session %s: ", safe(one.SessionID))
+	switch answer.Result {
+	case v1alpha1.AnswerDone:
+		text += "forgotten in the cluster."
+	case v1alpha1.AnswerPartial:
+		text += safe(answer.Message) + "."
+	case v1alpha1.AnswerRefused:
+		return text + "refused: " + safe(answer.Message) + ".\n", nil
+	}
+	if !one.Whole {
+		return text + "\n", nil
+	}
+	within, cancel := asking(ctx)
+	defer cancel()
+	if err := client.IgnoreNotFound(c.Delete(within, live)); err != nil {
+		return "", explain(err)
+	}
+	return text + " The Session is deleted.\n", nil
+}
+
+func readAsked(home string) ([]asked, error) {
+	data, err := durable.ReadFile(filepath.Join(home, forgetFile), maxForget)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	var list []asked
+	if err == nil {
+		err = json.Unmarshal(data, &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: it is damaged; remove it, and say again what to forget", forgetFile)
+	}
+	return list, nil
+}
+
+func writeAsked(home string, list []asked) error {
+	path := filepath.Join(home, forgetFile)
+	if len(list) == 0 {
+		return durable.Remove(path)
+	}
+	data, err := json.MarshalIndent(list, "", "  ")
+	if err == nil {
+		err = durable.WriteFile(path, data)
+	}
+	if err != nil {
+		return fmt.Errorf("keep what is to be forgotten: %w", err)
+	}
+	return nil
+}
