@@ -127,11 +127,16 @@ status.syncState.parked[].delivery.toolResults   enum=Local|All|None
 status.syncState.parked[].delivery.workstation   required minLength=1 maxLength=63
 status.syncState.parked[].lines                  required minimum=0
 status.syncState.parked[].memoryGeneration       required minimum=0
+status.syncState.record                          minimum=0
 status.syncState.seen                            maxLength=64
 status.syncState.writers                         maxItems=8 unique=workstation
 status.syncState.writers[].delivered             required
 status.syncState.writers[].delivered.lines       required minimum=0
 status.syncState.writers[].delivered.segments    required minimum=0
+status.syncState.writers[].held                  maxItems=16 unique=segment
+status.syncState.writers[].held[].fromLine       required minimum=1
+status.syncState.writers[].held[].segment        required minimum=1
+status.syncState.writers[].held[].toLine         required minimum=1
 status.syncState.writers[].lastProcessedIndex    required minimum=-1
 status.syncState.writers[].lines                 required minimum=0
 status.syncState.writers[].verified              required
@@ -215,6 +220,10 @@ spec.store.insecure                              enum=Deny|Allow
 spec.store.prefix                                maxLength=128 pattern=^[A-Za-z0-9_-]+(/[A-Za-z0-9_-]+)*$
 spec.store.publicEndpoint                        maxLength=253 pattern=^https?://[A-Za-z0-9.\[\]:-]+$
 spec.store.region                                maxLength=64
+spec.deletionPolicy                              enum=Retain|Erase
+spec.onSecret                                    enum=Redact|Quarantine
+spec.retention.sessionDays                       minimum=1 maximum=3650 format=int32
+spec.retention.transcriptDays                    minimum=1 maximum=3650 format=int32
 spec.suspend                                     enum=None|Delivery|Recall|All
 spec.whispers                                    enum=Owner|Team
 status.agents                                    maxItems=256 unique=project

@@ -134,7 +134,7 @@ func full(kind, name string) *unstructured.Unstructured {
 				"answered": []any{fields{"id": "r", "result": "Done", "message": "m"}},
 				"syncState": fields{
 					"conversationID": "c", "agentID": "a", "lastProcessedIndex": int64(1),
-					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s", "corrections": []any{"0"},
+					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s", "record": int64(1), "corrections": []any{"0"},
 					"blocks":   []any{fields{"label": "brief", "digest": chain("a"), "bytes": int64(1)}},
 					"delivery": delivery(),
 					"parked": []any{fields{
@@ -143,6 +143,7 @@ func full(kind, name string) *unstructured.Unstructured {
 					"writers": []any{fields{
 						"workstation": "wks-a", "verified": fields{"segments": int64(1), "chain": chain("1")},
 						"delivered": cut(), "lines": int64(1), "lastProcessedIndex": int64(1), "wanted": []any{int64(1)},
+						"held": []any{fields{"segment": int64(1), "fromLine": int64(1), "toLine": int64(1)}},
 					}},
 				},
 			},
@@ -179,8 +180,10 @@ func full(kind, name string) *unstructured.Unstructured {
 					"maxBatchBytes": int64(32768), "maxConcurrentTurns": int64(4), "turnTimeoutSeconds": int64(600),
 					"minIntervalSeconds": int64(0),
 				},
-				"budget":  fields{"dailyTokens": int64(2000000)},
-				"suspend": "None", "whispers": "Owner",
+				"budget":   fields{"dailyTokens": int64(2000000)},
+				"onSecret": "Redact", "deletionPolicy": "Retain",
+				"retention": fields{"sessionDays": int64(30), "transcriptDays": int64(90)},
+				"suspend":   "None", "whispers": "Owner",
 			},
 			"status": fields{
 				"observedGeneration": int64(1), "conditions": conditions,

@@ -52,6 +52,8 @@ const (
 	// UnsupportedVersionReason: a segment has a newer format than this
 	// controller reads.
 	UnsupportedVersionReason = "UnsupportedVersion"
+	// SecretFoundReason: a segment is held because of a secret in it.
+	SecretFoundReason = "SecretFound"
 	// InboxFullReason: too much waits in the Workstation's inbox for another
 	// grant.
 	InboxFullReason = "InboxFull"

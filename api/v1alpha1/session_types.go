@@ -524,6 +524,33 @@ type WriterSync struct {
 	// +kubebuilder:validation:MaxItems=64
 	// +kubebuilder:validation:items:Minimum=1
 	Wanted []int64 `json:"wanted,omitempty"`
+
+	// held lists segments that are not delivered because of a secret, first to
+	// last. When it is full no further segment is verified.
+	// +optional
+	// +listType=map
+	// +listMapKey=segment
+	// +kubebuilder:validation:MaxItems=16
+	Held []HeldSegment `json:"held,omitempty"`
+}
+
+// HeldSegment is a segment that is not delivered because the controller found
+// a secret in it. The archive has it without the secret.
+type HeldSegment struct {
+	// segment is its number.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	Segment int64 `json:"segment"`
+
+	// fromLine is the first line with a secret, counted from 1 in the segment.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	FromLine int64 `json:"fromLine"`
+
+	// toLine is the last one.
+	// +required
+	// +kubebuilder:validation:Minimum=1
+	ToLine int64 `json:"toLine"`
 }
 
 // SyncState is what workstations fill their local state files from.
@@ -565,6 +592,13 @@ type SyncState struct {
 	// +optional
 	// +kubebuilder:validation:MaxLength=64
 	Seen string `json:"seen,omitempty"`
+
+	// record is the revision of the store's own record of this session that
+	// this status is based on. A record that is ahead means that the cluster
+	// was restored.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Record int64 `json:"record,omitempty"`
 
 	// delivery is the newest delivery, finished or not.
 	// +optional

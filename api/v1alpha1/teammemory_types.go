@@ -370,6 +370,62 @@ type TeamMemorySpec struct {
 	// suspend holds work back without losing any. Omitted means None.
 	// +optional
 	Suspend Suspend `json:"suspend,omitempty"`
+
+	// onSecret says what becomes of a segment in which the controller finds a
+	// secret that the workstation had missed. Omitted means Redact.
+	// +optional
+	OnSecret OnSecret `json:"onSecret,omitempty"`
+
+	// retention says how long things are kept.
+	// +optional
+	Retention Retention `json:"retention,omitzero"`
+
+	// deletionPolicy says what becomes of a Session's archive and conversation
+	// when somebody deletes the Session. Omitted means Retain.
+	// +optional
+	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+}
+
+// OnSecret says what becomes of a segment with a secret in it. The secret is
+// removed from the archived copy in any case.
+// +kubebuilder:validation:Enum=Redact;Quarantine
+type OnSecret string
+
+const (
+	// OnSecretRedact: the rest of the words is delivered.
+	OnSecretRedact OnSecret = "Redact"
+	// OnSecretQuarantine: nothing of the segment, and of what that workstation
+	// said after it, is delivered until somebody has looked.
+	OnSecretQuarantine OnSecret = "Quarantine"
+)
+
+// DeletionPolicy says what goes with a deleted Session.
+// +kubebuilder:validation:Enum=Retain;Erase
+type DeletionPolicy string
+
+const (
+	// DeletionRetain: archive and conversation stay.
+	DeletionRetain DeletionPolicy = "Retain"
+	// DeletionErase: they are erased before the Session is gone.
+	DeletionErase DeletionPolicy = "Erase"
+)
+
+// Retention says how long things are kept after the last activity of a
+// session.
+type Retention struct {
+	// sessionDays is after how many days a Session that is Idle or Ended, and
+	// caught up, is deleted. Omitted means 30.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3650
+	SessionDays *int32 `json:"sessionDays,omitempty"`
+
+	// transcriptDays is after how many days the archive of a session is
+	// deleted. A Session that is still there keeps it. Omitted means 90.
+	// +optional
+	// +kubebuilder:validation:Minimum=1
+	// +kubebuilder:validation:Maximum=3650
+	TranscriptDays *int32 `json:"transcriptDays,omitempty"`
 }
 
 // ProjectAgent is the agent of one project.

@@ -158,6 +158,9 @@ func (s *settings) manager(scheme *runtime.Scheme) ctrl.Options {
 }
 
 func run(ctx context.Context, args []string) error {
+	if len(args) > 0 && args[0] == "rebuild" {
+		return rebuild(ctx, args[1:])
+	}
 	if len(args) > 0 && args[0] == "check" {
 		return runCheck(ctx, args[1:], os.Stdout)
 	}
@@ -226,7 +229,8 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor)}
 	tokens := &budget.Ledger{Reader: mgr.GetClient(), Clock: c}
 
-	if err := mgr.Add(turns); err != nil {
+	sweeper := &session.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Clock: c}
+	if err := errors.Join(mgr.Add(turns), mgr.Add(sweeper)); err != nil {
 		return err
 	}
 	err = errors.Join(

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"strings"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -76,6 +78,7 @@ func (r *Reconciler) find(ctx context.Context, s *scope, bucket *store.Bucket, i
 	}
 	switch len(found) {
 	case 0:
+		s.missing = &id
 		return "", damaged(id, store.ErrNotExist)
 	case 1:
 		return found[0], nil
@@ -95,4 +98,39 @@ func archiveHead(ses *v1alpha1.Session, id segmentID) string {
 // mend: its bytes were verified once.
 func damaged(id segmentID, err error) error {
 	return outcome.RetryAfterf(v1alpha1.SegmentCorruptReason, waitForSegment, "%w", fmt.Errorf("segment %d of workstation %s in the archive: %w; restore the bucket", id.seq, id.workstation, err))
+}
+
+// mend looks at the error of a delivery. Where the archive lacks a segment that
+// was verified, because an older backup of the bucket was restored, what is
+// verified is taken back, so that the segment is asked for again or becomes a
+// gap. A bucket that knows nothing of the session is the wrong one: then
+// nothing is given up.
+func (r *Reconciler) mend(ctx context.Context, s *scope, bucket *store.Bucket, err error) error {
+	if s.missing == nil || !errors.Is(err, store.ErrNotExist) {
+		return err
+	}
+	id := *s.missing
+	sync := syncOf(s.ses, id.workstation)
+	if sync == nil || id.seq <= sync.Delivered.Segments || id.seq > sync.Verified.Segments {
+		return err
+	}
+	rec, rerr := r.readRecord(ctx, s, bucket)
+	if rerr != nil {
+		return rerr
+	}
+	if rec == nil {
+		return err
+	}
+	chain := segment.Start(s.ses.Name, id.workstation).String()
+	if id.seq > 1 {
+		key, ferr := r.find(ctx, s, bucket, segmentID{id.workstation, id.seq - 1})
+		if ferr != nil {
+			return r.mend(ctx, s, bucket, ferr)
+		}
+		_, chain, _ = strings.Cut(key[strings.LastIndex(key, "/")+1:], "-")
+		chain, _, _ = strings.Cut(chain, ".")
+	}
+	sync.Verified = v1alpha1.WriterVerified{Segments: id.seq - 1, Chain: chain}
+	r.tell(s, corev1.EventTypeWarning, v1alpha1.SegmentMissingReason, fmt.Sprintf("the archive lost segment %d of workstation %s, which was verified; it is asked for again", id.seq, id.workstation))
+	return outcome.Waitf(v1alpha1.ProgressingReason, 0, "segments that the archive lost are asked for again")
 }

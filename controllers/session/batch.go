@@ -77,7 +77,11 @@ type limits struct {
 func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet, w *v1alpha1.WriterSync, from v1alpha1.Cut, l limits) (*batch, error) {
 	b := &batch{workstation: w.Workstation, from: from, to: from, limits: l}
 	c := &collecting{Reconciler: r, batch: b, s: s, bucket: bucket, seen: seen, have: map[string]bool{}}
-	for b.to.Segments < w.Verified.Segments && !reached(b.to, l.until) {
+	end := w.Verified.Segments
+	if l.until == nil {
+		end = deliverable(w)
+	}
+	for b.to.Segments < end && !reached(b.to, l.until) {
 		a, err := r.load(ctx, s, bucket, segmentID{w.Workstation, b.to.Segments + 1})
 		if err != nil {
 			return nil, err

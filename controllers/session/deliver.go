@@ -63,7 +63,7 @@ func (r *Reconciler) deliver(ctx context.Context, s *scope) error {
 		return err
 	}
 	if d != nil && (d.Phase == v1alpha1.DeliverySending || d.Phase == v1alpha1.DeliveryNudging) {
-		return r.settle(ctx, s, bucket, d)
+		return r.mend(ctx, s, bucket, r.settle(ctx, s, bucket, d))
 	}
 	if !backlog(s.ses) {
 		return r.beginParked(ctx, s, bucket)
@@ -77,7 +77,7 @@ func (r *Reconciler) deliver(ctx context.Context, s *scope) error {
 	if wait := r.pause(s); wait > 0 {
 		return underWay(s, wait, "more words are gathered for the next turn; see spec.delivery.minIntervalSeconds of TeamMemory "+s.mem.Name)
 	}
-	return r.begin(ctx, s, bucket)
+	return r.mend(ctx, s, bucket, r.begin(ctx, s, bucket))
 }
 
 // pause is how long a session that goes on gathers words for its next turn.
@@ -116,7 +116,7 @@ func (r *Reconciler) begin(ctx context.Context, s *scope, bucket *store.Bucket) 
 func (r *Reconciler) next(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet) (*batch, error) {
 	for i := range s.ses.Status.SyncState.Writers {
 		w := &s.ses.Status.SyncState.Writers[i]
-		if w.Delivered.Segments >= w.Verified.Segments {
+		if w.Delivered.Segments >= deliverable(w) {
 			continue
 		}
 		return r.collect(ctx, s, bucket, seen, w, w.Delivered, r.limitsOf(s))

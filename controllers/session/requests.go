@@ -214,16 +214,19 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 	sync := ensureSync(e.s.ses, w.Workstation)
 	line := int64(0)
 	for seq := int64(1); seq <= sync.Verified.Segments && line < e.lines.to; seq++ {
+		erased := map[int]bool{}
 		a, err := e.segment(ctx, segmentID{w.Workstation, seq}, func(a *archived, i int) bool {
 			line++
 			if e.lines.has(line) {
 				e.note(a, i, sync)
+				erased[i] = true
 			}
 			return e.lines.has(line)
 		})
 		if err != nil {
 			return false, err
 		}
+		release(sync, seq, erased)
 		if a != nil && a.gap() && !e.lines.all() && (e.lines.from > line || e.lines.to != math.MaxInt64) {
 			// Who counts at the other end counts the lost lines, too.
 			e.uncounted = true

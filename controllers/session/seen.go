@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -19,8 +20,10 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/crash"
 	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
+	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
 // maxSeenBytes bounds a seen-set object: two million records.
@@ -72,10 +75,16 @@ func (r *Reconciler) inherit(ctx context.Context, s *scope, bucket *store.Bucket
 	parent := &v1alpha1.Session{}
 	name := v1alpha1.SessionName(s.ses.Spec.ForkedFrom, s.ses.Spec.Owner)
 	err := r.Client.Get(ctx, types.NamespacedName{Namespace: s.ses.Namespace, Name: name}, parent)
-	if apierrors.IsNotFound(err) || (err == nil && parent.Spec.MemoryRef != s.ses.Spec.MemoryRef) {
+	switch {
+	case apierrors.IsNotFound(err):
+		set, err := r.left(ctx, s, bucket, name)
+		if err != nil || len(set) == 0 {
+			return err
+		}
+		return r.writeSeen(ctx, s, bucket, &seenSet{own: set}, &batch{})
+	case err == nil && parent.Spec.MemoryRef != s.ses.Spec.MemoryRef:
 		return nil
-	}
-	if err != nil {
+	case err != nil:
 		return fmt.Errorf("get the Session it was forked from: %w", err)
 	}
 	if behind(parent) && r.Clock.Since(s.ses.CreationTimestamp.Time) < parentPatience {
@@ -107,14 +116,114 @@ func (r *Reconciler) readSeen(ctx context.Context, s *scope, bucket *store.Bucke
 	}
 	digest := ses.Status.SyncState.Seen
 	data, err := bucket.Get(ctx, segment.SeenKey(ses.Namespace, ses.Name, digest), maxSeenBytes)
-	if err != nil {
+	if err != nil && !errors.Is(err, store.ErrNotExist) {
 		return nil, r.Connect.StoreError(s.mem, err)
 	}
+	if err == nil && decodeSeen(data, digest, set) {
+		return set, nil
+	}
+	if ses != s.ses {
+		return nil, store.ErrNotExist // who it belongs to makes it again
+	}
+	return r.rebuildSeen(ctx, s, bucket)
+}
+
+// decodeSeen adds a set as it is stored, and reports whether it is the one of
+// that digest.
+func decodeSeen(data []byte, digest string, set map[uint64]struct{}) bool {
 	if sum := sha256.Sum256(data); hex.EncodeToString(sum[:]) != digest || len(data)%8 != 0 {
-		return nil, outcome.RetryAfterf(v1alpha1.SegmentCorruptReason, waitForSegment, "the seen-set of Session %s in the store is damaged; restore the bucket", ses.Name)
+		return false
 	}
 	for rest := data; len(rest) > 0; rest = rest[8:] {
 		set[binary.BigEndian.Uint64(rest)] = struct{}{}
+	}
+	return true
+}
+
+// rebuildSeen makes the session's set anew from the archive: what lies before
+// the cuts that were delivered, less what is parked, and what was forgotten.
+func (r *Reconciler) rebuildSeen(ctx context.Context, s *scope, bucket *store.Bucket) (map[uint64]struct{}, error) {
+	ctrl.LoggerFrom(ctx).Info("Making the seen-set anew from the archive")
+	set := &seenSet{own: map[uint64]struct{}{}}
+	if s.ses.Spec.ForkedFrom != "" {
+		parent, err := r.left(ctx, s, bucket, v1alpha1.SessionName(s.ses.Spec.ForkedFrom, s.ses.Spec.Owner))
+		if err != nil {
+			return nil, err
+		}
+		set.own = parent
+	}
+	st := s.ses.Status.SyncState
+	for i := range st.Writers {
+		w := &st.Writers[i]
+		for seq := int64(1); seq <= w.Verified.Segments; seq++ {
+			from, until := v1alpha1.Cut{Segments: seq - 1}, v1alpha1.Cut{Segments: seq}
+			if reached(until, &w.Delivered) {
+				until = w.Delivered
+			}
+			if err := r.rebuildFrom(ctx, s, bucket, set, w, from, until); err != nil {
+				return nil, err
+			}
+		}
+	}
+	for i := range st.Parked {
+		d := &st.Parked[i].Delivery
+		b, err := r.collect(ctx, s, bucket, &seenSet{own: map[uint64]struct{}{}}, ensureSync(s.ses, d.Workstation), d.From, limits{entry: maxEntry, until: &d.To, policy: policyOf(s.mem, d)})
+		if err != nil {
+			return nil, err
+		}
+		for _, id := range b.ids {
+			delete(set.own, seenHash(id))
+		}
+	}
+	return set.own, nil
+}
+
+// rebuildFrom adds the records of one segment up to a cut, and all that were
+// forgotten. A segment that the archive keeps no more adds nothing.
+func (r *Reconciler) rebuildFrom(ctx context.Context, s *scope, bucket *store.Bucket, set *seenSet, w *v1alpha1.WriterSync, from, until v1alpha1.Cut) error {
+	id := segmentID{w.Workstation, from.Segments + 1}
+	a, err := r.load(ctx, s, bucket, id)
+	if errors.Is(err, store.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer delete(s.archive, id) // a session can be larger than the memory
+	if !reached(from, &until) {
+		b, err := r.collect(ctx, s, bucket, set, w, from, limits{entry: maxEntry, until: &until, policy: policyOf(s.mem, nil)})
+		if err != nil {
+			return err
+		}
+		for _, id := range b.ids {
+			set.own[seenHash(id)] = struct{}{}
+		}
+	}
+	for i, line := range a.lines {
+		if a.header.Stream != segment.MainStream || redact.ForgottenType(line) == "" {
+			continue
+		}
+		if rec, err := transcript.Parse(line); err == nil {
+			set.own[seenHash(transcript.ID(rec, a.header.Generation, a.header.Stream, a.header.Offsets[i]))] = struct{}{}
+		}
+	}
+	return nil
+}
+
+// left is what the store still has of a session's set, whether or not there is
+// a Session. A set outlives its session, for the sake of forks.
+func (r *Reconciler) left(ctx context.Context, s *scope, bucket *store.Bucket, name string) (map[uint64]struct{}, error) {
+	set := map[uint64]struct{}{}
+	for info, err := range bucket.List(ctx, segment.SeenPrefix(s.ses.Namespace, name)) {
+		if err != nil {
+			return nil, r.Connect.StoreError(s.mem, err)
+		}
+		data, err := bucket.Get(ctx, info.Key, maxSeenBytes)
+		if err != nil {
+			return nil, r.Connect.StoreError(s.mem, err)
+		}
+		// One that is damaged is none.
+		decodeSeen(data, strings.TrimPrefix(info.Key, segment.SeenPrefix(s.ses.Namespace, name)), set)
 	}
 	return set, nil
 }

@@ -81,6 +81,8 @@ type Reconciler struct {
 	emptied keySet
 	// told remembers what this process has said once.
 	told keySet
+	// revisions are those of the records that status was built on.
+	revisions revisions
 }
 
 // scope is what one reconcile knows.
@@ -93,6 +95,8 @@ type scope struct {
 	archive map[segmentID]*archived
 	// kept is the size of those that were verified in it, in bytes.
 	kept int
+	// missing is the segment that the archive was last found to lack.
+	missing *segmentID
 	// after runs once the status stands in the API server, in order.
 	after []func(context.Context)
 }
@@ -127,12 +131,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, fmt.Errorf("get Session: %w", err)
 	}
-	if !obj.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, nil
-	}
 	before := obj.DeepCopy()
 	s := &scope{ses: obj, key: req.NamespacedName, archive: map[segmentID]*archived{}}
 
+	if !obj.DeletionTimestamp.IsZero() {
+		return ctrl.Result{}, r.erase(ctx, s)
+	}
 	r.begun.Do(func() {
 		if r.started.IsZero() {
 			r.started = r.Clock.Now()
@@ -140,6 +144,10 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	})
 	err := r.prepare(ctx, s)
 	if err == nil {
+		changed, gerr := r.guard(ctx, s)
+		if changed || gerr != nil {
+			return ctrl.Result{RequeueAfter: time.Millisecond}, client.IgnoreNotFound(gerr)
+		}
 		err = r.run(ctx, s)
 	} else {
 		r.Turns.abandon(s.key)
@@ -149,6 +157,13 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.expire(&obj.Status)
 	}
 
+	if kerr := r.keep(ctx, s, before); kerr != nil {
+		// A status may not stand before its record.
+		conditions := obj.Status.Conditions
+		before.Status.DeepCopyInto(&obj.Status)
+		obj.Status.Conditions, s.after, err = conditions, nil, kerr
+		r.Turns.abandon(s.key)
+	}
 	w := status.Writer{Client: r.Client, Recorder: r.Recorder}
 	res, written, err := w.Finish(ctx, before, obj, err, func() { obj.Status.ObservedGeneration = obj.Generation }, r.untilIdle(obj))
 	r.Turns.unused(s.key)
@@ -156,8 +171,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Turns.abandon(s.key)
 		return res, err
 	}
+	if obj.Status.SyncState != nil {
+		r.revisions.set(obj.UID, obj.Status.SyncState.Record)
+	}
 	for _, f := range s.after {
 		f(ctx)
+	}
+	if left, ok := r.untilExpired(s); ok && err == nil {
+		if left <= 0 {
+			return ctrl.Result{}, r.expireSession(ctx, s)
+		}
+		if res.RequeueAfter == 0 || left < res.RequeueAfter {
+			res.RequeueAfter = left
+		}
 	}
 	return res, err
 }
@@ -167,10 +193,19 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	var first error
 	phases := r.phases()
+	if err := r.adopt(ctx, s); err != nil {
+		status.Mark(s.ses, phases[0].condition, err)
+		for _, later := range phases[1:] {
+			status.Behind(s.ses, later.condition, phases[0].condition)
+		}
+		return err
+	}
 	for i, p := range phases {
 		err, apart := p.run(ctx, s), p.apart
 		if err == nil && p.condition == v1alpha1.DeliveredCondition {
-			err, apart = r.tellParked(s), true // the rest goes on
+			if err, apart = tellHeld(s), true; err == nil { // the rest goes on
+				err = r.tellParked(s)
+			}
 		}
 		status.Mark(s.ses, p.condition, err)
 		if err == nil {

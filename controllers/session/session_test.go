@@ -56,7 +56,7 @@ func (w *world) end(s *v1alpha1.Session) end {
 	for info, err := range w.bucket.List(ctx, "") {
 		w.must(err)
 		switch {
-		case strings.HasPrefix(info.Key, "archive/"):
+		case strings.HasPrefix(info.Key, "archive/") && strings.HasSuffix(info.Key, ".zst"):
 			e.Archive = append(e.Archive, strings.ReplaceAll(info.Key, w.namespace, "NS"))
 		case strings.HasPrefix(info.Key, "inbox/"):
 			e.Inbox = append(e.Inbox, info.Key)
@@ -75,6 +75,7 @@ func (w *world) end(s *v1alpha1.Session) end {
 	e.Status.ObservedGeneration, e.Status.Usage = 0, v1alpha1.Usage{}
 	y := e.Status.SyncState
 	if y != nil {
+		y.Record = 0
 		y.ConversationID, y.AgentID, y.LastSeenMessageID = present(y.ConversationID), present(y.AgentID), present(y.LastSeenMessageID)
 		if y.Delivery != nil {
 			// Where a failure interrupts the verification, what is verified is

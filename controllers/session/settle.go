@@ -156,6 +156,9 @@ func (r *Reconciler) again(ctx context.Context, s *scope, bucket *store.Bucket, 
 	if err != nil {
 		return nil, nil, err
 	}
+	if w := ensureSync(s.ses, d.Workstation); !reached(v1alpha1.Cut{Segments: w.Verified.Segments}, &d.To) {
+		return nil, nil, outcome.RetryAfterf(v1alpha1.SegmentMissingReason, waitForSegment, "segments of the delivery under way were lost from the archive and are asked for again")
+	}
 	l := limits{entry: maxEntry, until: &d.To, policy: policyOf(s.mem, d)}
 	if d.MaxEntryBytes != 0 {
 		l.entry = int(d.MaxEntryBytes)

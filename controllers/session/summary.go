@@ -77,11 +77,20 @@ func backlog(ses *v1alpha1.Session) bool {
 		return false
 	}
 	for _, w := range ses.Status.SyncState.Writers {
-		if w.Delivered.Segments < w.Verified.Segments {
+		if w.Delivered.Segments < deliverable(&w) {
 			return true
 		}
 	}
 	return false
+}
+
+// deliverable is the number of a writer's segments that may be delivered: those
+// that are verified, up to the first that is held.
+func deliverable(w *v1alpha1.WriterSync) int64 {
+	if len(w.Held) > 0 {
+		return min(w.Verified.Segments, w.Held[0].Segment-1)
+	}
+	return w.Verified.Segments
 }
 
 // syncOf returns what the status knows of a writer, nil if nothing.

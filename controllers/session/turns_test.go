@@ -388,22 +388,7 @@ func TestAForkIsNotToldTwice(t *testing.T) {
 	w.story()
 	w.settleDown()
 	parent := w.key
-	child := strings.Replace(sessionID, "000000000001", "000000000002", 1)
-	w.key.Name = v1alpha1.SessionName(child, owner)
-	w.must(w.user.Create(t.Context(), &v1alpha1.Session{
-		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.key.Name},
-		Spec: v1alpha1.SessionSpec{
-			Owner: owner, SessionID: child, Agent: v1alpha1.AgentClaudeCode, MemoryRef: v1alpha1.LocalRef{Name: "team"},
-			Project: v1alpha1.Project{Name: "lantern", Remote: remote}, ForkedFrom: sessionID,
-		},
-	}, client.FieldOwner("undersong-create")))
-	delete(w.writers, "ws-a")
-	ws := &v1alpha1.Workstation{}
-	w.must(w.admin.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "ws-a"}, ws))
-	r, err := redact.New()
-	w.must(err)
-	a := &writer{w: w, name: "ws-a", uid: string(ws.UID), slot: 100, chain: segment.Start(w.key.Name, "ws-a"), raws: map[int64][]byte{}, redactor: r}
-	mine := func(line string) string { return strings.ReplaceAll(line, sessionID, child) }
+	a, mine := w.fork(), w.mine
 	a.segment(mine(userLine("u1", "Note for the team: tide tables are stored in GMT.")), mine(assistantLine("a1", "Understood.")), mine(userLine("u7", "Only in the fork.")))
 	a.apply()
 	w.settleDown()
@@ -415,3 +400,28 @@ func TestAForkIsNotToldTwice(t *testing.T) {
 	w.settleDown()
 	w.once("What next?", "Later in the fork.")
 }
+
+// forkID is the id of the session that fork makes.
+var forkID = strings.Replace(sessionID, "000000000001", "000000000002", 1)
+
+// fork makes a fork of the session, which the world then speaks of, and
+// returns its writer.
+func (w *world) fork() *writer {
+	w.t.Helper()
+	w.key.Name = v1alpha1.SessionName(forkID, owner)
+	w.must(w.user.Create(w.t.Context(), &v1alpha1.Session{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.key.Name},
+		Spec: v1alpha1.SessionSpec{
+			Owner: owner, SessionID: forkID, Agent: v1alpha1.AgentClaudeCode, MemoryRef: v1alpha1.LocalRef{Name: "team"},
+			Project: v1alpha1.Project{Name: "lantern", Remote: remote}, ForkedFrom: sessionID,
+		},
+	}, client.FieldOwner("undersong-create")))
+	ws := &v1alpha1.Workstation{}
+	w.must(w.admin.Get(w.t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "ws-a"}, ws))
+	r, err := redact.New()
+	w.must(err)
+	return &writer{w: w, name: "ws-a", uid: string(ws.UID), slot: 100, chain: segment.Start(w.key.Name, "ws-a"), raws: map[int64][]byte{}, redactor: r}
+}
+
+// mine is a line as the fork has it.
+func (w *world) mine(line string) string { return strings.ReplaceAll(line, sessionID, forkID) }

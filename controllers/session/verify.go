@@ -36,6 +36,10 @@ const (
 // reconcile, in bytes. The others are read again.
 const maxKept = 8 << 20
 
+// waitForWorkstation is how long to wait for a workstation's next write, which
+// wakes the Session earlier.
+const waitForWorkstation = 5 * time.Minute
+
 // waitForSegment is how long to wait for a segment that was asked for again.
 // Its workstation's next write wakes the Session earlier.
 const waitForSegment = time.Minute
@@ -58,12 +62,22 @@ func (r *Reconciler) verify(ctx context.Context, s *scope) error {
 
 func (r *Reconciler) verifyWriter(ctx context.Context, s *scope, w *v1alpha1.Writer) error {
 	sync := ensureSync(s.ses, w.Workstation)
-	if sync.Verified.Segments > w.Segments {
-		return outcome.Stallf(v1alpha1.InvalidSpecReason, "spec names %d segments of workstation %s, %d are verified already; was an older state of the cluster restored?", w.Segments, w.Workstation, sync.Verified.Segments)
-	}
 	bucket, err := r.Connect.Store(ctx, s.mem)
 	if err != nil {
 		return err
+	}
+	if sync.Verified.Segments > w.Segments {
+		// The cluster was restored from an older backup than the archive.
+		ok, err := r.onChain(ctx, s, bucket, w)
+		if err != nil {
+			return err
+		}
+		if ok {
+			return outcome.Waitf(v1alpha1.ProgressingReason, waitForWorkstation, "the archive has more of workstation %s than spec names, as after a restore; that workstation names it again when it runs", w.Workstation)
+		}
+	}
+	if sync.Verified.Segments > w.Segments || (sync.Verified.Segments == w.Segments && sync.Verified.Chain != w.Chain) {
+		return outcome.Stallf(v1alpha1.InvalidSpecReason, "spec names another chain of workstation %s than the archive has; nothing more of it is read. Delete this Session to begin anew", w.Workstation)
 	}
 	ws, err := r.workstation(ctx, s, w.Workstation)
 	if err != nil {
@@ -71,6 +85,9 @@ func (r *Reconciler) verifyWriter(ctx context.Context, s *scope, w *v1alpha1.Wri
 	}
 	if ws != nil {
 		r.emptyAfterwards(s, bucket, ws, w, sync.Verified.Segments)
+	}
+	if s.mem.Spec.OnSecret != v1alpha1.OnSecretQuarantine {
+		sync.Held = nil
 	}
 	if sync.Verified.Segments == w.Segments {
 		return nil
@@ -174,6 +191,9 @@ func (v *verification) run(ctx context.Context) error {
 		if v.verified >= maxVerified || v.bytes >= maxVerifiedBytes {
 			return outcome.Waitf(v1alpha1.ProgressingReason, 0, "more segments wait to be verified")
 		}
+		if len(v.sync.Held) >= maxHeld {
+			return outcome.RetryAfterf(v1alpha1.SecretFoundReason, waitForRelease, "%d segments of workstation %s are held because of secrets; see the Delivered condition", maxHeld, v.writer.Workstation)
+		}
 		c, err := v.read(ctx, seq)
 		if err != nil {
 			return v.again(err, seq)
@@ -215,10 +235,14 @@ func (v *verification) follows(held, next *candidate) string {
 // sent again.
 func (v *verification) read(ctx context.Context, seq int64) (*candidate, error) {
 	i := slices.IndexFunc(v.writer.Slots, func(s v1alpha1.Slot) bool { return s.Seq == seq })
-	if v.ws == nil || (i < 0 && slices.Contains(v.writer.Gone, seq)) {
-		return v.gap(ctx, seq)
-	}
-	if i < 0 {
+	if v.ws == nil || i < 0 {
+		c, err := v.kept(ctx, seq)
+		switch {
+		case c != nil || err != nil:
+			return c, err
+		case v.ws == nil || slices.Contains(v.writer.Gone, seq):
+			return &candidate{seq: seq, gap: true}, nil
+		}
 		return nil, errMissing
 	}
 	key := segment.InboxKey(string(v.ws.UID), v.writer.Slots[i].Slot)
@@ -243,10 +267,10 @@ func (v *verification) read(ctx context.Context, seq int64) (*candidate, error) 
 	return v.decode(seq, packed)
 }
 
-// gap is the candidate for a segment that cannot be sent again: what the
-// archive has of it, if a process died between archiving it and saying so, and
-// else an empty one.
-func (v *verification) gap(ctx context.Context, seq int64) (*candidate, error) {
+// kept is what the archive has of a segment already, if a process died between
+// archiving it and saying so, or if what is verified was taken back; nil if
+// there is nothing.
+func (v *verification) kept(ctx context.Context, seq int64) (*candidate, error) {
 	id := segmentID{v.writer.Workstation, seq}
 	for info, err := range v.bucket.List(ctx, archiveHead(v.s.ses, id)) {
 		if err != nil {
@@ -265,7 +289,7 @@ func (v *verification) gap(ctx context.Context, seq int64) (*candidate, error) {
 		}
 		return &candidate{seq: seq, header: a.header, raw: raw, packed: segment.Pack(raw), lines: a.lines, next: next}, nil
 	}
-	return &candidate{seq: seq, gap: true}, nil
+	return nil, nil //nolint:nilnil // absence is the answer
 }
 
 // decode opens a segment and checks that it is the one that spec names.
@@ -328,6 +352,7 @@ func (v *verification) archive(ctx context.Context, c *candidate) error {
 			secondPass.WithLabelValues(rule).Add(float64(n))
 		}
 	}
+	v.report(c, found)
 	packed := c.packed
 	if changed {
 		raw, err := segment.Rewrite(c.raw, clean)

@@ -326,13 +326,18 @@ func (w *world) settleDown() *v1alpha1.Session {
 		if ready := condition(s, v1alpha1.ReadyCondition); ready.Status == metav1.ConditionTrue && s.Status.ObservedGeneration == s.Generation {
 			return s
 		}
-		select {
-		case <-w.r.Turns.Events:
-		case <-time.After(20 * time.Millisecond):
-		}
+		w.pause()
 	}
 	w.t.Fatalf("the session did not settle: %v: %+v", last, w.get().Status.Conditions)
 	return nil
+}
+
+// pause waits a little for a turn.
+func (w *world) pause() {
+	select {
+	case <-w.r.Turns.Events:
+	case <-time.After(20 * time.Millisecond):
+	}
 }
 
 func condition(s *v1alpha1.Session, name string) metav1.Condition {

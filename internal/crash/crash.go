@@ -59,6 +59,9 @@ const (
 	ControllerDelivered = "controller-delivered"
 	// ControllerBlocksCreated: MemoryBlocks exist, status says nothing of it.
 	ControllerBlocksCreated = "controller-blocks-created"
+	// ControllerRecordWritten: the archive's record of the session is written,
+	// the status that it belongs to is not.
+	ControllerRecordWritten = "controller-record-written"
 	// ControllerErased: lines are erased from the archive, the request is not
 	// answered.
 	ControllerErased = "controller-erased"
@@ -75,7 +78,7 @@ func All() []string {
 		HookNoteWritten, HookWhisperClaimed,
 		AgentNoteRead, AgentLinesRead, AgentSegmentWritten, AgentCursorWritten,
 		AgentSlotTaken, AgentUploaded, AgentSessionCreated, AgentSpecApplied,
-		ControllerGrantSigned, ControllerArchived, ControllerVerified,
+		ControllerGrantSigned, ControllerArchived, ControllerRecordWritten, ControllerVerified,
 		ControllerAgentCreated, ControllerConversationCreated,
 		ControllerLedgerWritten, ControllerTurnSent, ControllerSeenWritten,
 		ControllerDelivered, ControllerBlocksCreated, ControllerPublished,

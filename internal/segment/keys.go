@@ -43,9 +43,20 @@ func SessionKey(namespace, owner, session string) string {
 	return ArchivePrefix(namespace, owner, session) + "session.json"
 }
 
+// ArchiveOf is what everything kept of a namespace begins with.
+func ArchiveOf(namespace string) string {
+	return archiveArea + part(namespace) + "/"
+}
+
+// SeenPrefix is what the keys of a session's sets of delivered records begin
+// with. Their digest follows.
+func SeenPrefix(namespace, session string) string {
+	return stateArea + part(namespace) + "/" + part(session) + "/seen-"
+}
+
 // SeenKey is the key of a session's set of delivered records, by its digest.
 func SeenKey(namespace, session, digest string) string {
-	return stateArea + part(namespace) + "/" + part(session) + "/seen-" + part(digest)
+	return SeenPrefix(namespace, session) + part(digest)
 }
 
 // BlockKey is the key of the text of one revision of a memory block, by its

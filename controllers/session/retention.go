@@ -1,0 +1,252 @@
+package session
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/wait"
+	"k8s.io/utils/clock"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/controller/controllerutil"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/segment"
+	"github.com/undersong-dev/undersong/internal/store"
+)
+
+const (
+	// defaultSessionDays and defaultTranscriptDays are spec.retention where it
+	// is omitted.
+	defaultSessionDays    = 30
+	defaultTranscriptDays = 90
+	// eraseFinalizer holds a Session of a memory whose deletionPolicy is Erase
+	// until its archive is erased.
+	eraseFinalizer = "undersong.dev/erase"
+	// eventNotErased and eventExpired are reasons of events.
+	eventNotErased = "NotErased"
+	eventExpired   = "Expired"
+	// sweepEvery is how often the archive is looked through.
+	sweepEvery = 6 * time.Hour
+)
+
+// +kubebuilder:rbac:groups=undersong.dev,resources=sessions,verbs=patch;delete
+
+func days(n *int32, otherwise int32) time.Duration {
+	if n != nil {
+		otherwise = *n
+	}
+	return time.Duration(otherwise) * 24 * time.Hour
+}
+
+// untilExpired is how long a Session is still kept; ok is false while it is not
+// over: Active, behind, or with a request that waits for its owner to read the
+// answer.
+func (r *Reconciler) untilExpired(s *scope) (left time.Duration, ok bool) {
+	st := &s.ses.Status
+	if s.mem == nil || s.mem.UID == "" || (st.State != v1alpha1.SessionIdle && st.State != v1alpha1.SessionEnded) ||
+		st.Lag != 0 || backlog(s.ses) || len(s.ses.Spec.Requests) > 0 || !apimeta.IsStatusConditionTrue(st.Conditions, v1alpha1.ReadyCondition) {
+		return 0, false
+	}
+	return days(s.mem.Spec.Retention.SessionDays, defaultSessionDays) - r.Clock.Since(lastActivity(s.ses)), true
+}
+
+// expireSession deletes a Session whose time is over, as it was seen. Its archive has
+// a time of its own, so a finalizer that would erase it goes first.
+func (r *Reconciler) expireSession(ctx context.Context, s *scope) error {
+	if controllerutil.ContainsFinalizer(s.ses, eraseFinalizer) {
+		if err := r.finalizer(ctx, s.ses, false); err != nil {
+			return err
+		}
+	}
+	err := r.Client.Delete(ctx, s.ses, client.Preconditions{UID: &s.ses.UID, ResourceVersion: &s.ses.ResourceVersion})
+	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
+		return nil // somebody was faster: it is looked at again
+	}
+	if err != nil {
+		return fmt.Errorf("delete an expired Session: %w", err)
+	}
+	r.Recorder.Eventf(s.ses, nil, corev1.EventTypeNormal, eventExpired, "Reconcile", "nothing was heard of this session for spec.retention.sessionDays of TeamMemory %s", s.mem.Name)
+	return nil
+}
+
+// guard gives the Session the finalizer that the memory's deletionPolicy wants,
+// and reports whether it changed anything.
+func (r *Reconciler) guard(ctx context.Context, s *scope) (bool, error) {
+	want := s.mem.Spec.DeletionPolicy == v1alpha1.DeletionErase
+	if want == controllerutil.ContainsFinalizer(s.ses, eraseFinalizer) {
+		return false, nil
+	}
+	return true, r.finalizer(ctx, s.ses.DeepCopy(), want)
+}
+
+// finalizer adds or removes the finalizer.
+func (r *Reconciler) finalizer(ctx context.Context, ses *v1alpha1.Session, want bool) error {
+	before := ses.DeepCopy()
+	if want {
+		controllerutil.AddFinalizer(ses, eraseFinalizer)
+	} else {
+		controllerutil.RemoveFinalizer(ses, eraseFinalizer)
+	}
+	err := r.Client.Patch(ctx, ses, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}))
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("change the Session's finalizer: %w", err)
+	}
+	return nil
+}
+
+// erase erases what is kept of a Session that is being deleted, and lets it go.
+// Without its TeamMemory nobody knows where that is: then it is let go, and an
+// event says so.
+func (r *Reconciler) erase(ctx context.Context, s *scope) error {
+	if !controllerutil.ContainsFinalizer(s.ses, eraseFinalizer) {
+		return nil
+	}
+	s.mem = &v1alpha1.TeamMemory{}
+	err := r.Live.Get(ctx, types.NamespacedName{Namespace: s.ses.Namespace, Name: s.ses.Spec.MemoryRef.Name}, s.mem)
+	switch {
+	case apierrors.IsNotFound(err):
+		r.Recorder.Eventf(s.ses, nil, corev1.EventTypeWarning, eventNotErased, "Delete", "the TeamMemory %s is gone, and with it the way to the archive under %s", s.ses.Spec.MemoryRef.Name, segment.ArchivePrefix(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name))
+		return r.finalizer(ctx, s.ses, false)
+	case err != nil:
+		return fmt.Errorf("get TeamMemory: %w", err)
+	}
+	bucket, err := r.Connect.Store(ctx, s.mem)
+	if err != nil {
+		return err
+	}
+	if err := r.eraseConversation(ctx, s); err != nil {
+		return err
+	}
+	for _, prefix := range []string{
+		segment.ArchivePrefix(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name), segment.SeenPrefix(s.ses.Namespace, s.ses.Name),
+	} {
+		if err := removeAll(ctx, bucket, prefix); err != nil {
+			return r.Connect.StoreError(s.mem, err)
+		}
+	}
+	return r.finalizer(ctx, s.ses, false)
+}
+
+func (r *Reconciler) eraseConversation(ctx context.Context, s *scope) error {
+	st := s.ses.Status.SyncState
+	if st == nil || st.ConversationID == "" {
+		return nil
+	}
+	c, err := r.Connect.Letta(ctx, s.mem)
+	if err != nil {
+		return err
+	}
+	err = c.DeleteConversation(ctx, letta.Ref{AgentID: st.AgentID, ConversationID: st.ConversationID})
+	switch {
+	case err == nil, errors.Is(err, letta.ErrNotFound):
+		return nil
+	case errors.Is(err, letta.ErrUnsupported):
+		r.Recorder.Eventf(s.ses, nil, corev1.EventTypeWarning, eventNotErased, "Delete", "this Letta back end cannot delete the conversation %s", st.ConversationID)
+		return nil
+	}
+	return r.Connect.LettaError(s.mem, err)
+}
+
+// removeAll deletes all objects below a prefix, the record of a session last:
+// as long as it is there a later run finds the rest.
+func removeAll(ctx context.Context, bucket *store.Bucket, prefix string) error {
+	var last []string
+	for info, err := range bucket.List(ctx, prefix) {
+		if err != nil {
+			return err
+		}
+		if strings.HasSuffix(info.Key, recordName) {
+			last = append(last, info.Key)
+			continue
+		}
+		if err := bucket.Delete(ctx, info.Key); err != nil {
+			return err
+		}
+	}
+	for _, key := range last {
+		if err := bucket.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Sweeper deletes the archives of sessions whose time is over. The seen-sets
+// stay, for the sake of forks: they hold no words.
+type Sweeper struct {
+	// Client reads from the cache.
+	Client client.Client
+	// Live reads Sessions past the cache, before their archive is deleted.
+	Live client.Reader
+	// Connect opens stores.
+	Connect *connect.Opener
+	// Clock tells the time.
+	Clock clock.PassiveClock
+}
+
+// Start sweeps every few hours until ctx ends.
+func (w *Sweeper) Start(ctx context.Context) error {
+	wait.UntilWithContext(ctx, func(ctx context.Context) {
+		var list v1alpha1.TeamMemoryList
+		if err := w.Client.List(ctx, &list); err != nil {
+			ctrl.LoggerFrom(ctx).Error(err, "Listing TeamMemories")
+			return
+		}
+		for i := range list.Items {
+			if err := w.Sweep(ctx, &list.Items[i]); err != nil {
+				ctrl.LoggerFrom(ctx).Info("Leaving an archive for the next time", "TeamMemory", client.ObjectKeyFromObject(&list.Items[i]), "reason", err.Error())
+			}
+		}
+	}, sweepEvery)
+	return nil
+}
+
+// Sweep looks through the archive of one memory.
+func (w *Sweeper) Sweep(ctx context.Context, mem *v1alpha1.TeamMemory) error {
+	bucket, err := w.Connect.Store(ctx, mem)
+	if err != nil {
+		return err
+	}
+	keep := days(mem.Spec.Retention.TranscriptDays, defaultTranscriptDays)
+	for info, err := range bucket.List(ctx, segment.ArchiveOf(mem.Namespace)) {
+		if err != nil {
+			return err
+		}
+		if !strings.HasSuffix(info.Key, recordName) {
+			continue
+		}
+		data, err := bucket.Get(ctx, info.Key, maxRecord)
+		if err != nil {
+			return err
+		}
+		rec, err := parseRecord(data)
+		if err != nil || rec.Spec.MemoryRef.Name != mem.Name || rec.Status.LastActivityTime == nil || w.Clock.Since(rec.Status.LastActivityTime.Time) < keep {
+			continue // what cannot be read is not deleted
+		}
+		name := v1alpha1.SessionName(rec.Spec.SessionID, rec.Spec.Owner)
+		err = w.Live.Get(ctx, types.NamespacedName{Namespace: mem.Namespace, Name: name}, &v1alpha1.Session{})
+		if err == nil {
+			continue
+		}
+		if !apierrors.IsNotFound(err) {
+			return err
+		}
+		if err := removeAll(ctx, bucket, segment.ArchivePrefix(mem.Namespace, rec.Spec.Owner, name)); err != nil {
+			return err
+		}
+	}
+	return nil
+}

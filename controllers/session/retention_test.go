@@ -1,0 +1,213 @@
+//go:build envtest
+
+package session
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/types"
+	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+)
+
+const day = 24 * time.Hour
+
+// gone reports whether the Session is.
+func (w *world) gone() bool {
+	w.t.Helper()
+	err := w.admin.Get(w.t.Context(), w.key, &v1alpha1.Session{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		w.t.Fatal(err)
+	}
+	return err != nil
+}
+
+// objects counts what lies under a prefix.
+func (w *world) objects(prefix string) int {
+	w.t.Helper()
+	n := 0
+	for _, err := range w.bucket.List(w.t.Context(), prefix) {
+		w.must(err)
+		n++
+	}
+	return n
+}
+
+// conversations counts Letta's conversations.
+func (w *world) conversations() int { return len(w.letta.Conversations()) }
+
+func TestRetention(t *testing.T) {
+	w := newWorld(t, nil)
+	w.change(func(m *v1alpha1.TeamMemory) {
+		m.Spec.Retention = v1alpha1.Retention{SessionDays: ptr.To[int32](10), TranscriptDays: ptr.To[int32](20)}
+	})
+	w.story()
+	w.settleDown()
+	begin := time.Now()
+	fake := clocktesting.NewFakePassiveClock(begin)
+	w.r.Clock = fake
+	sweeper := &Sweeper{Client: w.r.Client, Live: w.r.Live, Connect: w.r.Connect, Clock: fake}
+	sweep := func() {
+		t.Helper()
+		mem := &v1alpha1.TeamMemory{}
+		w.must(w.admin.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "team"}, mem))
+		w.must(sweeper.Sweep(t.Context(), mem))
+	}
+
+	res, err := w.reconcile()
+	if err != nil || res.RequeueAfter > time.Hour {
+		t.Errorf("an active session is looked at again in %v, %v; want when it is idle", res.RequeueAfter, err)
+	}
+	fake.SetTime(begin.Add(2 * time.Hour))
+	if res, err = w.reconcile(); err != nil || res.RequeueAfter < 9*day || res.RequeueAfter > 10*day {
+		t.Errorf("an idle session is looked at again in %v, %v; want when its time is over", res.RequeueAfter, err)
+	}
+	fake.SetTime(begin.Add(10*day - time.Hour))
+	_, _ = w.reconcile() // an hour too early
+	if w.gone() {
+		t.Fatal("the Session went before its time")
+	}
+	// A session with an answer that its owner has not read stays.
+	w.request(v1alpha1.Request{ID: "w1", Kind: v1alpha1.RequestWrongWhisper, Whisper: "0"})
+	fake.SetTime(begin.Add(11 * day))
+	for range 3 {
+		_, _ = w.reconcile() // answers
+	}
+	if w.gone() {
+		t.Fatal("the Session went with an answer that nobody read")
+	}
+	s := w.get()
+	s.Spec.Requests = nil
+	w.must(w.user.Update(t.Context(), s))
+	fake.SetTime(begin.Add(21 * day))
+	sweep()
+	if w.objects("archive/") != 4 {
+		t.Error("the archive of a Session that is there was deleted")
+	}
+	fake.SetTime(begin.Add(11 * day))
+	for range 3 {
+		_, _ = w.reconcile() // deletes
+	}
+	if !w.gone() {
+		t.Fatal("the Session outlives its time")
+	}
+	sweep()
+	if n := w.objects("archive/"); n != 4 {
+		t.Errorf("the archive has %d objects before its time is over, want 4", n)
+	}
+	fake.SetTime(begin.Add(21 * day))
+	sweep()
+	if n := w.objects("archive/"); n != 0 {
+		t.Errorf("the archive has %d objects after its time, want none", n)
+	}
+	if w.objects("state/") != 1 {
+		t.Error("the seen-set went with the archive")
+	}
+	// A fork still knows what its parent said.
+	child := w.fork()
+	child.segment(w.mine(userLine("u1", "Note for the team: tide tables are stored in GMT.")), w.mine(userLine("u9", "Only in the fork.")))
+	child.apply()
+	w.r.Clock = clocktesting.NewFakePassiveClock(time.Now())
+	w.settleDown()
+	w.once("tide tables are stored in GMT.", "Only in the fork.")
+}
+
+func TestWhatIsBehindDoesNotExpire(t *testing.T) {
+	w := newWorld(t, nil)
+	w.suspend(v1alpha1.SuspendDelivery)
+	w.story()
+	_, _ = w.reconcile() // archives, delivers nothing
+	w.r.Clock = clocktesting.NewFakePassiveClock(time.Now().Add(400 * day))
+	for range 3 {
+		_, _ = w.reconcile() // waits
+	}
+	if w.gone() {
+		t.Error("a Session went before its words were heard")
+	}
+}
+
+func TestDeletionPolicy(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason        string
+		policy        v1alpha1.DeletionPolicy
+		before        func(*world)
+		remove        func(*world)
+		archive, seen int
+		conversations int
+	}{
+		"retain":           {reason: "nothing but the object goes", archive: 4, seen: 1, conversations: 1},
+		"erase":            {reason: "archive, set and conversation go first", policy: v1alpha1.DeletionErase},
+		"erase, no memory": {reason: "without a memory the Session is let go", policy: v1alpha1.DeletionErase, archive: 4, seen: 1, conversations: 1, before: (*world).forgetMemory},
+		"changed back": {
+			reason: "a policy that was taken back erases nothing", policy: v1alpha1.DeletionErase, archive: 4, seen: 1, conversations: 1,
+			before: func(w *world) {
+				w.change(func(m *v1alpha1.TeamMemory) { m.Spec.DeletionPolicy = v1alpha1.DeletionRetain })
+				for range 3 {
+					_, _ = w.reconcile() // takes the finalizer off
+				}
+			},
+		},
+		"expired": {
+			reason: "retention erases nothing of the archive", policy: v1alpha1.DeletionErase, archive: 4, seen: 1, conversations: 1,
+			remove: func(w *world) { w.r.Clock = clocktesting.NewFakePassiveClock(time.Now().Add(31 * day)) },
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			w.change(func(m *v1alpha1.TeamMemory) { m.Spec.DeletionPolicy = c.policy })
+			w.story()
+			s := w.settleDown()
+			if has := len(s.Finalizers) > 0; has != (c.policy == v1alpha1.DeletionErase) {
+				t.Errorf("%s: finalizers %v", c.reason, s.Finalizers)
+			}
+			if c.before != nil {
+				c.before(w)
+			}
+			if c.remove == nil {
+				w.must(w.user.Delete(t.Context(), w.get()))
+			} else {
+				c.remove(w)
+			}
+			for range 4 {
+				_, _ = w.reconcile() // lets it go
+			}
+			if !w.gone() {
+				t.Errorf("%s: the Session is still there: %v", c.reason, w.get().Finalizers)
+			}
+			if a, n, l := w.objects("archive/"), w.objects("state/"), w.conversations(); a != c.archive || n != c.seen || l != c.conversations {
+				t.Errorf("%s: %d objects in the archive, %d sets, %d conversations; want %d, %d, %d", c.reason, a, n, l, c.archive, c.seen, c.conversations)
+			}
+		})
+	}
+}
+
+func (w *world) forgetMemory() {
+	mem := &v1alpha1.TeamMemory{}
+	w.must(w.admin.Get(w.t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "team"}, mem))
+	w.must(w.admin.Delete(w.t.Context(), mem))
+}
+
+func TestErasingWaitsForTheStore(t *testing.T) {
+	w := newWorld(t, nil)
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.DeletionPolicy = v1alpha1.DeletionErase })
+	w.story()
+	w.settleDown()
+	w.must(w.user.Delete(t.Context(), w.get()))
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Store.Bucket = "no-such-bucket" })
+	if _, err := w.reconcile(); err == nil || w.gone() {
+		t.Fatalf("let go without its archive erased: %v", err)
+	}
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Store.Bucket = w.namespace })
+	if _, err := w.reconcile(); err != nil || !w.gone() || w.objects("archive/") != 0 {
+		t.Errorf("not erased when the store was back: %v", err)
+	}
+	if strings.Contains(w.words(), "tide tables") {
+		t.Error("the conversation is still there")
+	}
+}
