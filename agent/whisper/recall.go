@@ -295,30 +295,12 @@ func lineSet(text string) map[string]bool {
 // stage is Put without sync, for the hook: after a power loss the session's
 // context is gone, too.
 func stage(home string, w Whisper) error {
-	dir, err := sessionDir(home, w.Session)
-	if err != nil {
-		return err
-	}
-	name, err := fileName(w.At, 0, w.ID)
-	if err != nil {
-		return err
-	}
-	for _, state := range []string{waiting, claimed, done} {
-		if err := os.MkdirAll(filepath.Join(dir, state), 0o700); err != nil {
+	mkdir := func(dir string) error { return os.MkdirAll(dir, 0o700) }
+	return store(home, w, mkdir, func(name string, data []byte) error {
+		temp := filepath.Join(filepath.Dir(name), durable.TempName(strconv.Itoa(os.Getpid())+"-"+filepath.Base(name)))
+		if err := os.WriteFile(temp, data, 0o600); err != nil {
 			return err
 		}
-		if names, err := find(filepath.Join(dir, state), w.ID); err != nil || len(names) > 0 {
-			return err
-		}
-	}
-	data, err := format(w)
-	if err != nil {
-		return err
-	}
-	path := filepath.Join(dir, waiting, name)
-	temp := filepath.Join(dir, waiting, durable.TempName(strconv.Itoa(os.Getpid())+"-"+name))
-	if err := os.WriteFile(temp, data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(temp, path)
+		return os.Rename(temp, name)
+	})
 }

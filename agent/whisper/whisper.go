@@ -119,38 +119,62 @@ func (w Whisper) expired(now time.Time) bool { return !w.Expires.IsZero() && !no
 // Put stores a whisper, durably. One that is waiting, claimed or done already
 // is not stored again.
 func Put(home string, w Whisper) error {
-	dir, err := sessionDir(home, w.Session)
-	if err != nil {
-		return fmt.Errorf("put whisper: %w", err)
-	}
-	name, err := fileName(w.At, 0, w.ID)
-	if err != nil {
-		return fmt.Errorf("put whisper: %w", err)
-	}
 	if w.Text == "" && w.Notice == "" {
 		return fmt.Errorf("put whisper without words: %w", ErrInvalid)
 	}
-	// In the order in which hooks move a whisper, so that none slips by.
-	for _, state := range []string{waiting, claimed, done} {
-		if err := durable.MkdirAll(filepath.Join(dir, state)); err != nil {
-			return fmt.Errorf("put whisper: %w", err)
-		}
-		names, err := find(filepath.Join(dir, state), w.ID)
-		if err != nil {
-			return fmt.Errorf("put whisper: %w", err)
-		}
-		if len(names) > 0 {
-			return nil
-		}
+	if err := store(home, w, durable.MkdirAll, durable.WriteFile); err != nil {
+		return fmt.Errorf("put whisper: %w", err)
+	}
+	return nil
+}
+
+// putAttempts bounds how often the folders of a session are made again that a
+// sweep took for empty at the same moment.
+const putAttempts = 3
+
+// store puts a whisper among those that wait, unless it is known.
+func store(home string, w Whisper, mkdir func(string) error, write func(string, []byte) error) error {
+	dir, err := sessionDir(home, w.Session)
+	if err != nil {
+		return err
+	}
+	name, err := fileName(w.At, 0, w.ID)
+	if err != nil {
+		return err
 	}
 	data, err := format(w)
 	if err != nil {
 		return err
 	}
-	if err := durable.WriteFile(filepath.Join(dir, waiting, name), data); err != nil {
-		return fmt.Errorf("put whisper: %w", err)
+	for range putAttempts {
+		known := false
+		if known, err = ready(dir, w.ID, mkdir); known {
+			return nil
+		}
+		if err == nil {
+			err = write(filepath.Join(dir, waiting, name), data)
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
 	}
-	return nil
+	return err
+}
+
+// ready makes the folders of a session, and reports whether a whisper is in one
+// of them.
+func ready(dir, id string, mkdir func(string) error) (known bool, err error) {
+	// In the order in which hooks move a whisper, so that none slips by.
+	for _, state := range []string{waiting, claimed, done} {
+		if err := mkdir(filepath.Join(dir, state)); err != nil {
+			return false, err
+		}
+		names, err := find(filepath.Join(dir, state), id)
+		if err != nil || len(names) > 0 {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // format returns the content of a whisper's file.

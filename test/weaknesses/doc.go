@@ -1,0 +1,10 @@
+// Package weaknesses has a test for each weakness of the plugin
+// claude-subconscious that undersong was built to be without: TestW01 to TestW37,
+// after the rows of a study of that plugin. The comment of each says what the
+// plugin did, what must hold here, and which guard was taken out to see the test
+// fail.
+//
+// The tests call the hook, the daemon and the files as Claude Code and a person
+// do. The daemon runs without a cluster, under the policy that it last saw, which
+// is enough for what is read and shown.
+package weaknesses
