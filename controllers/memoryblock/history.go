@@ -111,9 +111,9 @@ func change(before, after string) string {
 		for i := range common {
 			common[i] = make([]int32, len(b)+1)
 		}
-		for i := len(a) - 1; i >= 0; i-- {
-			for j := len(b) - 1; j >= 0; j-- {
-				if a[i] == b[j] {
+		for i, went := range slices.Backward(a) {
+			for j, came := range slices.Backward(b) {
+				if went == came {
 					common[i][j] = common[i+1][j+1] + 1
 				} else {
 					common[i][j] = max(common[i+1][j], common[i][j+1])

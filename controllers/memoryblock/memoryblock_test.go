@@ -469,3 +469,55 @@ func TestANewProcessAtEveryStepDoesNothingTwice(t *testing.T) {
 		t.Errorf("the block was written again %d times", n)
 	}
 }
+
+// TestWhoIsWoken: a Session wakes the blocks that it changed and no others, so
+// that an answer costs as many readings of the memory as it has changes.
+func TestWhoIsWoken(t *testing.T) {
+	w := newWorld(t, nil)
+	w.write(remote, "pitfalls", "- learned")
+	changed, same, elsewhere := w.learned(remote, "pitfalls"), w.learned(remote, "brief"), w.learned(other, "pitfalls")
+	pinned, broken := w.pinned("", "conventions", "- pinned"), w.pinned(remote, "decisions", "\u202e")
+	for _, key := range []types.NamespacedName{changed, same, elsewhere, pinned} {
+		w.settle(key)
+	}
+	w.reconcile(broken)
+	session := func(blocks ...v1alpha1.SyncedBlock) *v1alpha1.Session {
+		s := &v1alpha1.Session{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace}}
+		s.Spec.MemoryRef.Name, s.Spec.Project.Remote = "team", remote
+		s.Status.SyncState = &v1alpha1.SyncState{MemoryRevision: "r", Blocks: blocks}
+		return s
+	}
+	synced := func(label, text string) v1alpha1.SyncedBlock {
+		return v1alpha1.SyncedBlock{Label: label, Digest: digest(text)}
+	}
+	for name, c := range map[string]struct {
+		reason string
+		ses    *v1alpha1.Session
+		want   []types.NamespacedName
+	}{
+		"nothing": {"one that is not well is looked at again, too", session(synced("pitfalls", "- learned"), synced("brief", ""), synced("conventions", "- pinned")), []types.NamespacedName{broken}},
+		"learned": {"its text is another one", session(synced("pitfalls", "- more"), synced("brief", ""), synced("conventions", "- pinned")), []types.NamespacedName{broken, changed}},
+		"edited":  {"an agent changed what is pinned", session(synced("pitfalls", "- learned"), synced("brief", ""), synced("conventions", "- mine")), []types.NamespacedName{broken, pinned}},
+		"gone":    {"an agent took blocks away", session(), []types.NamespacedName{broken, changed, same, pinned}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := map[types.NamespacedName]bool{}
+			for _, r := range w.r.blocksOf(t.Context(), c.ses) {
+				got[r.NamespacedName] = true
+			}
+			want := map[types.NamespacedName]bool{}
+			for _, key := range c.want {
+				want[key] = true
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", c.reason, diff)
+			}
+		})
+	}
+	if got := behind(t.Context(), w.get(changed)); len(got) != 0 {
+		t.Errorf("a Learned block wakes %v", got)
+	}
+	if got := w.r.blocksOfMemory(t.Context(), &v1alpha1.TeamMemory{ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "team"}}); len(got) != 5 {
+		t.Errorf("the TeamMemory wakes %d blocks, want all five", len(got))
+	}
+}

@@ -90,9 +90,30 @@ type world struct {
 
 func newWorld(t *testing.T, counter *fault.Counter) *world {
 	t.Helper()
+	server, err := lettatest.New(lettatest.Options{Key: "key"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := server.Start(context.WithoutCancel(t.Context()), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	c, err := api.New(api.Options{BaseURL: url, Key: "key"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := newWorldAt(t, counter, c, v1alpha1.BackendAPI, url, "rules/stand-in", map[string]string{"apiKey": "key"})
+	w.server = server
+	return w
+}
+
+// newWorldAt is a world whose Letta is somewhere.
+func newWorldAt(t *testing.T, counter *fault.Counter, c letta.Client, backend v1alpha1.Backend, url, model string, secret map[string]string) *world {
+	t.Helper()
 	ctx := t.Context()
 	w := &world{
-		t: t, namespace: fmt.Sprintf("b%d", time.Now().UnixNano()), counter: counter, agents: map[string]string{}, sessions: map[string]string{},
+		t: t, namespace: fmt.Sprintf("b%d", time.Now().UnixNano()), counter: counter, letta: c, agents: map[string]string{}, sessions: map[string]string{},
 		clock: clocktesting.NewFakePassiveClock(time.Date(2026, 11, 1, 9, 0, 0, 0, time.UTC)),
 	}
 	if w.counter == nil {
@@ -104,23 +125,16 @@ func newWorld(t *testing.T, counter *fault.Counter) *world {
 	w.must(err)
 	w.lead, err = cluster.Client(cluster.User(lead))
 	w.must(err)
-	w.server, err = lettatest.New(lettatest.Options{Key: "key"})
-	w.must(err)
-	url, err := w.server.Start(context.WithoutCancel(ctx), "")
-	w.must(err)
-	t.Cleanup(func() { _ = w.server.Close() })
-	w.letta, err = api.New(api.Options{BaseURL: url, Key: "key"})
-	w.must(err)
 	w.must(s3.MakeBucket(ctx, w.namespace))
 	w.bucket, err = store.Open(store.Options{Endpoint: s3.Endpoint, Bucket: w.namespace, AccessKeyID: s3.AccessKeyID, SecretAccessKey: s3.SecretAccessKey})
 	w.must(err)
-	w.secret(kube.LettaSecret, url, map[string]string{"apiKey": "key"})
+	w.secret(kube.LettaSecret, url, secret)
 	w.secret(kube.StoreSecret, s3.Endpoint, map[string]string{"accessKeyID": s3.AccessKeyID, "secretAccessKey": s3.SecretAccessKey})
 	w.must(w.admin.Create(ctx, &v1alpha1.TeamMemory{
 		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: "team"},
 		Spec: v1alpha1.TeamMemorySpec{
-			Letta:   v1alpha1.Letta{Backend: v1alpha1.BackendAPI, BaseURL: url, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.LettaSecret}},
-			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team", Model: "rules/stand-in"}},
+			Letta:   v1alpha1.Letta{Backend: backend, BaseURL: url, Insecure: v1alpha1.InsecureAllow, CredentialsSecretRef: &v1alpha1.LocalRef{Name: kube.LettaSecret}},
+			Agent:   v1alpha1.AgentSource{Template: &v1alpha1.AgentTemplate{Name: "Team", Model: model}},
 			Store:   v1alpha1.Store{Endpoint: s3.Endpoint, Insecure: v1alpha1.InsecureAllow, Bucket: w.namespace, CredentialsSecretRef: v1alpha1.LocalRef{Name: kube.StoreSecret}},
 			Capture: v1alpha1.Capture{Projects: v1alpha1.CaptureProjects{Include: []string{"**"}}},
 		},
