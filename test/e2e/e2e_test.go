@@ -20,6 +20,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta/appserver/appservertest"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/replay"
 	"github.com/undersong-dev/undersong/test/stack"
@@ -77,17 +78,31 @@ type world struct {
 	// sessions that were played.
 	sessions []*replay.Session
 	ctl      *stack.Process
+	// app is the real App Server that keeps the memory; nil means the
+	// stand-in.
+	app *appservertest.Server
 }
 
 // newWorld makes a team and its first workstation. The controller is not
 // started.
 func newWorld(t *testing.T, change func(*v1alpha1.TeamMemory)) *world {
 	t.Helper()
-	w := &world{t: t}
+	return newWorldOn(t, nil, change)
+}
+
+// newWorldOn is newWorld on a real App Server.
+func newWorldOn(t *testing.T, app *appservertest.Server, change func(*v1alpha1.TeamMemory)) *world {
+	t.Helper()
+	w := &world{t: t, app: app}
+	var keeper stack.LettaServer
+	if app != nil {
+		keeper = stack.AppServer(app)
+	}
 	name := "t" + strings.ReplaceAll(uuid.NewString(), "-", "")[:12]
 	var err error
 	w.team, err = parts.Team(t.Context(), stack.TeamOptions{
-		Namespace: name, Members: []string{"ada", "bob"}, Leads: []string{"grace"}, Include: []string{"git.example.com/lighthouse/**"}, Change: change,
+		Namespace: name, Members: []string{"ada", "bob"}, Leads: []string{"grace"}, Include: []string{"git.example.com/lighthouse/**"},
+		Letta: keeper, Change: change,
 	})
 	w.must(err)
 	w.desk = w.workstation("ada", "desk")
@@ -275,8 +290,15 @@ func (w *world) stateFiles(p *replay.Session) error {
 // conversations is everything that this team's conversations were told,
 // unescaped.
 func (w *world) conversations() string {
+	w.t.Helper()
+	conversations := parts.Letta.Conversations()
+	if w.app != nil {
+		var err error
+		conversations, err = stack.AppServerConversations(w.t.Context(), w.app)
+		w.must(err)
+	}
 	var all strings.Builder
-	for _, c := range parts.Letta.Conversations() {
+	for _, c := range conversations {
 		if !strings.Contains(c.Summary, w.team.Namespace+"/") {
 			continue
 		}

@@ -131,6 +131,8 @@ func archivedHarness(s *archivedtest.Server) func(t *testing.T) contract.Harness
 				requests := s.Model.Requests()
 				return requests[len(requests)-1].Messages[0].Text()
 			},
+			// A turn takes half a second and more.
+			Compacted:  14,
 			ManyAgents: 60,
 			Cannot: map[string]string{
 				"TurnWantsApproval": "the agent's one tool needs no approval",

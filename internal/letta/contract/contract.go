@@ -104,6 +104,8 @@ type Harness struct {
 	// HugeBytes is how large a message may be and still be listed; 0 means a
 	// mebibyte.
 	HugeBytes int
+	// Compacted is how many turns lie between two compactions; 0 means 40.
+	Compacted int
 	// ManyAgents is how many agents are more than one page; 0 means 120.
 	ManyAgents int
 }
