@@ -31,8 +31,18 @@ type chat struct {
 type chatView struct {
 	running bool
 	runID   string
+	runs    []string // under way
 	byRun   map[string][]string
 	queued  []string
+}
+
+// active are the client ids that the server works on, or will.
+func (v chatView) active() []string {
+	ids := slices.Clone(v.queued)
+	for _, run := range v.runs {
+		ids = append(ids, v.byRun[run]...)
+	}
+	return ids
 }
 
 // runOf is the last run of a client id, "" if the server knows none.

@@ -330,7 +330,7 @@ func (k *conn) start(ctx context.Context, op string, ref letta.Ref) (state *chat
 func (k *conn) look(state *chat) chatView {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	v := chatView{running: state.running(), byRun: make(map[string][]string, len(state.byRun)), queued: slices.Clone(state.queued)}
+	v := chatView{running: state.running(), runs: slices.Clone(state.active), byRun: make(map[string][]string, len(state.byRun)), queued: slices.Clone(state.queued)}
 	if len(state.active) > 0 {
 		v.runID = state.active[0]
 	}

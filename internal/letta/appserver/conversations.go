@@ -24,10 +24,11 @@ const (
 )
 
 type wireConversation struct {
-	ID        string `json:"id"`
-	AgentID   string `json:"agent_id"`
-	Summary   string `json:"summary"`
-	CreatedAt stamp  `json:"created_at"`
+	ID        string   `json:"id"`
+	AgentID   string   `json:"agent_id"`
+	Summary   string   `json:"summary"`
+	CreatedAt stamp    `json:"created_at"`
+	Tags      []string `json:"tags"`
 }
 
 func (c wireConversation) conversation() letta.Conversation {
@@ -57,9 +58,16 @@ func (c *Client) CreateConversation(ctx context.Context, agentID string, spec le
 
 // Conversation implements [letta.Client].
 func (c *Client) Conversation(ctx context.Context, ref letta.Ref) (letta.Conversation, error) {
-	const op = "read conversation"
-	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+	found, err := c.conversation(ctx, "read conversation", ref)
+	if err != nil {
 		return letta.Conversation{}, err
+	}
+	return found.conversation(), nil
+}
+
+func (c *Client) conversation(ctx context.Context, op string, ref letta.Ref) (wireConversation, error) {
+	if err := checkIDs(op, ref.AgentID, ref.ConversationID); err != nil {
+		return wireConversation{}, err
 	}
 	var found struct {
 		Conversation wireConversation `json:"conversation"`
@@ -68,12 +76,54 @@ func (c *Client) Conversation(ctx context.Context, ref letta.Ref) (letta.Convers
 		"type": "conversation_retrieve", "conversation_id": ref.ConversationID, "agent_id": ref.AgentID,
 	}, &found)
 	if err != nil {
-		return letta.Conversation{}, err
+		return wireConversation{}, err
 	}
 	if found.Conversation.AgentID != ref.AgentID {
-		return letta.Conversation{}, fmt.Errorf("%s: %w", op, letta.ErrNotFound)
+		return wireConversation{}, fmt.Errorf("%s: %w", op, letta.ErrNotFound)
 	}
-	return found.Conversation.conversation(), nil
+	return found.Conversation, nil
+}
+
+// cancelledTag begins the tag of a conversation that names an input whose
+// turn was cancelled. The server lists what such a turn had said, or says
+// later, like a whole answer.
+const cancelledTag = "undersong-cancelled:"
+
+// maxCancelled bounds those tags. The oldest are forgotten: they were looked
+// up long ago.
+const maxCancelled = 16
+
+// mark writes down that the turns of these inputs are being cancelled. It
+// outlives this client and the server's process.
+func (c *Client) mark(ctx context.Context, op string, ref letta.Ref, ids []string) error {
+	found, err := c.conversation(ctx, op, ref)
+	if err != nil {
+		return err
+	}
+	tags := found.Tags
+	for _, id := range ids {
+		if tag := cancelledTag + id; !slices.Contains(tags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	marks := 0
+	for _, tag := range slices.Backward(slices.Clone(tags)) {
+		if !strings.HasPrefix(tag, cancelledTag) {
+			continue
+		}
+		if marks++; marks > maxCancelled {
+			tags = slices.DeleteFunc(tags, func(t string) bool { return t == tag })
+		}
+	}
+	return c.request(ctx, op, false, map[string]any{
+		"type": "conversation_update", "conversation_id": ref.ConversationID, "body": map[string]any{"tags": tags},
+	}, nil)
+}
+
+// cancelled reports whether the input's turn was marked.
+func (c *Client) cancelled(ctx context.Context, op string, ref letta.Ref, id string) (bool, error) {
+	found, err := c.conversation(ctx, op, ref)
+	return slices.Contains(found.Tags, cancelledTag+id), err
 }
 
 // DeleteConversation implements [letta.Client]. The protocol has no call for

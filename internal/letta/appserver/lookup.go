@@ -13,9 +13,10 @@ const together = 100 * time.Millisecond
 
 // Lookup implements [letta.Client].
 //
-// Three know something: this client, of turns that it saw end; the server's
+// Four know something: this client, of turns that it saw end; the server's
 // memory, of what runs now and which client ids were in which run since it
-// started; and the listing, of what was stored. The listing alone cannot tell
+// started; the conversation's tags, of turns that were cancelled; and the
+// listing, of what was stored. The listing alone cannot tell
 // an answer from half of one, nor two messages of one turn from a message
 // that was never answered and the next.
 func (c *Client) Lookup(ctx context.Context, ref letta.Ref, id string) (letta.Delivery, letta.Turn, error) {
@@ -62,6 +63,15 @@ func (c *Client) Lookup(ctx context.Context, ref letta.Ref, id string) (letta.De
 	case saw && turn.StopReason != letta.StopEndTurn && h.stored:
 		return letta.DeliveryNoReply, turn, nil
 	case h.stored && h.answered:
+		if !saw {
+			switch was, err := c.cancelled(ctx, op, ref, id); {
+			case err != nil:
+				return letta.DeliveryUnknown, letta.Turn{}, err
+			case was:
+				turn.StopReason = letta.StopCancelled
+				return letta.DeliveryNoReply, turn, nil
+			}
+		}
 		turn.StopReason, turn.Reply = letta.StopEndTurn, h.reply
 		return letta.DeliveryReplied, turn, nil
 	case h.stored:

@@ -11,6 +11,7 @@ import (
 	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/letta/appserver"
 	"github.com/undersong-dev/undersong/internal/letta/appserver/appservertest"
+	"github.com/undersong-dev/undersong/internal/letta/modelstub"
 )
 
 func conversation(t *testing.T, c *appserver.Client) letta.Ref {
@@ -91,6 +92,53 @@ func TestCancelledWhileTheModelThinks(t *testing.T) {
 	if got := lookup(t, c, ref, next.ClientID); got != letta.DeliveryReplied {
 		t.Errorf("Lookup of the next input = %v, want Replied", got)
 	}
+}
+
+// TestCancelledHalfway: half an answer is listed like a whole one. Whoever
+// comes later does not take it for an answer, whether the server is still the
+// same or a new one.
+func TestCancelledHalfway(t *testing.T) {
+	s := realServer(t)
+	c := client(t, s.URL, appservertest.Token)
+	ref := conversation(t, c)
+	release := s.Model.Hold()
+	defer release()
+	s.Model.Order(modelstub.Step{Text: "Half of what there is to say.", Halt: true})
+	in := letta.Input{ClientID: uuid.NewString(), Text: "hello"}
+	done := make(chan error, 1)
+	go func() {
+		_, err := c.Send(context.WithoutCancel(t.Context()), ref, []letta.Input{in}, letta.SendOptions{})
+		done <- err
+	}()
+	asked(t, s, done)
+	// Another client cancels, which has not seen the turn begin.
+	if err := client(t, s.URL, appservertest.Token).Cancel(t.Context(), ref); err != nil {
+		t.Fatalf("Cancel: %v", err)
+	}
+	release()
+	if err := <-done; !errors.Is(err, letta.ErrTurnFailed) {
+		t.Errorf("Send: %v, want that the turn failed", err)
+	}
+	next := letta.Input{ClientID: uuid.NewString(), Text: "and again"}
+	if _, err := c.Send(t.Context(), ref, []letta.Input{next}, letta.SendOptions{}); err != nil {
+		t.Errorf("Send after the cancelled turn: %v", err)
+	}
+	check := func(when string) {
+		t.Helper()
+		later := client(t, s.URL, appservertest.Token)
+		if got := lookup(t, later, ref, in.ClientID); got != letta.DeliveryNoReply {
+			t.Errorf("%s: Lookup of the cancelled input = %v, want NoReply", when, got)
+		}
+		if got := lookup(t, later, ref, next.ClientID); got != letta.DeliveryReplied {
+			t.Errorf("%s: Lookup of the next input = %v, want Replied", when, got)
+		}
+	}
+	check("the same server")
+	s.Kill()
+	if err := s.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	check("a new server")
 }
 
 // TestKilledInMidTurn: the message is on disk before the model is asked, and

@@ -261,6 +261,12 @@ func (c *Client) Cancel(ctx context.Context, ref letta.Ref) error {
 		return err
 	}
 	defer leave()
+	if view := conn.look(state); view.running {
+		// First the mark: a cancelled turn without one can look answered.
+		if err := c.mark(ctx, op, ref, view.active()); err != nil {
+			return err
+		}
+	}
 	var answer struct {
 		Aborted bool `json:"aborted"`
 	}

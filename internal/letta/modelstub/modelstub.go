@@ -43,6 +43,9 @@ type Step struct {
 	Text string
 	// Calls are made after the text.
 	Calls []Call
+	// Halt says half of the text before it is held by Hold, and breaks off
+	// when it is released.
+	Halt bool
 	// Status other than 0 refuses the request with that HTTP status.
 	Status int
 }
@@ -255,9 +258,15 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 	number, gate := s.calls, s.gate
 	s.mu.Unlock()
 
-	select {
-	case <-gate:
-	case <-r.Context().Done():
+	held := func() (gone bool) {
+		select {
+		case <-gate:
+			return false
+		case <-r.Context().Done():
+			return true
+		}
+	}
+	if !step.Halt && held() {
 		return
 	}
 	if step.Status != 0 {
@@ -271,7 +280,7 @@ func (s *Server) complete(w http.ResponseWriter, r *http.Request) {
 		reply(w, answer(number, step))
 		return
 	}
-	stream(w, number, step)
+	stream(w, number, step, held)
 }
 
 // usage is what every call costs.
@@ -313,7 +322,7 @@ func answer(number int, step Step) map[string]any {
 
 // stream gives the answer in server-sent events: the role, the text in two
 // pieces, the calls, the end, the usage.
-func stream(w http.ResponseWriter, number int, step Step) {
+func stream(w http.ResponseWriter, number int, step Step, held func() bool) {
 	w.Header().Set("Content-Type", "text/event-stream")
 	send := func(choices []any, extra map[string]any) {
 		chunk := map[string]any{
@@ -332,6 +341,10 @@ func stream(w http.ResponseWriter, number int, step Step) {
 	if half := len(step.Text) / 2; step.Text != "" {
 		for _, piece := range halves(step.Text, half) {
 			delta(map[string]any{"content": piece})
+			if step.Halt {
+				held()
+				return
+			}
 		}
 	}
 	if len(step.Calls) > 0 {
