@@ -13,7 +13,7 @@ func startedBySession(pid string) bool {
 	if pid == "" || strings.Trim(pid, "0123456789") != "" {
 		return false
 	}
-	environ, err := os.ReadFile("/proc/" + pid + "/environ")
+	environ, err := os.ReadFile("/proc/" + pid + "/environ") //nolint:gosec // digits, see above
 	if err != nil {
 		return false
 	}

@@ -26,8 +26,9 @@ func TestASessionInASessionIsNested(t *testing.T) {
 	for name, tc := range map[string]struct {
 		reason string
 		marker string
-		pid    func(t *testing.T) string
-		linux  bool // only Linux shows the environment
+		pid    string   // CLAUDE_PID
+		env    []string // a process's that was started with it
+		linux  bool     // only Linux shows the environment
 		want   bool
 	}{
 		"a person's": {reason: "no sign at all"},
@@ -35,19 +36,19 @@ func TestASessionInASessionIsNested(t *testing.T) {
 		"own marker": {reason: "a shell of the session itself", marker: session},
 		"started inside": {
 			reason: "a hook of another session started it: there is no marker", linux: true, want: true,
-			pid: func(t *testing.T) string { return agentProcess(t, inside...) },
+			env: inside,
 		},
 		"first variable": {
 			reason: "where the variable stands does not matter", linux: true, want: true,
-			pid: func(t *testing.T) string { return agentProcess(t, inside[1], inside[2]) },
+			env: inside[1:],
 		},
 		"a person's terminal": {
 			reason: "the agent sets its own variables after its start",
-			pid:    func(t *testing.T) string { return agentProcess(t, "A=CLAUDECODE=1", "B=CLAUDE_CODE_SESSION_ID=") },
+			env:    []string{"A=CLAUDECODE=1", "B=CLAUDE_CODE_SESSION_ID="},
 		},
-		"gone":     {reason: "no such process", pid: func(*testing.T) string { return "4194305" }},
-		"no pid":   {reason: "would be another file", pid: func(*testing.T) string { return "self" }},
-		"its path": {reason: "would be another file", pid: func(*testing.T) string { return "1/../self" }},
+		"gone":     {reason: "no such process", pid: "4194305"},
+		"no pid":   {reason: "would be another file", pid: "self"},
+		"its path": {reason: "would be another file", pid: "1/../self"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if tc.linux && runtime.GOOS != "linux" {
@@ -55,11 +56,10 @@ func TestASessionInASessionIsNested(t *testing.T) {
 			}
 			home := configure(t, nil)
 			t.Setenv("UNDERSONG_SESSION", tc.marker)
-			pid := ""
-			if tc.pid != nil {
-				pid = tc.pid(t)
+			t.Setenv("CLAUDE_PID", tc.pid)
+			if tc.env != nil {
+				t.Setenv("CLAUDE_PID", agentProcess(t, tc.env...))
 			}
-			t.Setenv("CLAUDE_PID", pid)
 			run(event("UserPromptSubmit"))
 			if got := notes(t, home); len(got) != 1 || got[0].Nested != tc.want {
 				t.Errorf("%s: nested is not %v in %+v", tc.reason, tc.want, got)

@@ -21,7 +21,7 @@ import (
 )
 
 // ErrNotInstalled is returned where Claude Code is not in .tools.
-var ErrNotInstalled = errors.New("Claude Code is not installed: ACCEPT_CLAUDE_LICENSE=1 hack/tools/claude-code/install fetches it") //nolint:revive,staticcheck // a name begins it
+var ErrNotInstalled = errors.New("Claude Code is not installed: ACCEPT_CLAUDE_LICENSE=1 hack/tools/claude-code/install fetches it") //nolint:staticcheck // a name begins it
 
 // Find returns the program.
 func Find() (string, error) {

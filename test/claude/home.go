@@ -97,9 +97,9 @@ func (h *Home) Headless(ctx context.Context, dir, prompt string, args ...string)
 	cmd.Dir, cmd.Env = dir, h.Environ()
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
-	begin := time.Now()
+	begin := time.Now() //nolint:forbidigo // how long it really takes
 	err := cmd.Run()
-	r := Result{Took: time.Since(begin)}
+	r := Result{Took: time.Since(begin)} //nolint:forbidigo // see above
 	if err != nil {
 		return r, fmt.Errorf("claude -p: %w: %s\n%s", err, errs.String(), out.String())
 	}

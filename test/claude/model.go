@@ -327,8 +327,12 @@ func (a *answer) end() {
 		a.event("message_stop", map[string]any{})
 		return
 	}
+	text, err := json.Marshal(a.message(a.blocks, a.stop))
+	if err != nil {
+		panic(err) // maps of strings and numbers
+	}
 	a.writer.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(a.writer).Encode(a.message(a.blocks, a.stop)) // nobody listens any more
+	_, _ = a.writer.Write(text) // nobody listens any more
 }
 
 func (a *answer) event(name string, data map[string]any) {

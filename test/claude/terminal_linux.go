@@ -133,7 +133,7 @@ func (t *Terminal) Gone(ctx context.Context, within time.Duration) error {
 	case <-t.done:
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("Claude Code still runs after %s; the screen:\n%s", within, t.Screen()) //nolint:revive,staticcheck // a name begins it
+		return fmt.Errorf("Claude Code still runs after %s; the screen:\n%s", within, t.Screen()) //nolint:staticcheck // a name begins it
 	}
 }
 

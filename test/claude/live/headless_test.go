@@ -19,7 +19,7 @@ import (
 	"github.com/undersong-dev/undersong/test/stack"
 )
 
-// runs runs Claude Code without a terminal.
+// runs is a run of Claude Code without a terminal.
 func (w *world) runs(prompt string, args ...string) claude.Result {
 	w.t.Helper()
 	r, err := w.Headless(w.t.Context(), w.cwd, prompt, args...)

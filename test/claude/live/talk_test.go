@@ -95,6 +95,7 @@ func TestATalkArrivesAsItWasSpoken(t *testing.T) {
 	if sessions, err := w.team.Sessions(ctx); err != nil || len(sessions) != 3 {
 		t.Errorf("%d Sessions, %v; want 3", len(sessions), err)
 	}
+	w.census()
 	heard, err := w.heard(first)
 	w.must(err)
 	var tools []string

@@ -3,6 +3,7 @@
 package live
 
 import (
+	"errors"
 	"fmt"
 	"regexp"
 	"slices"
@@ -53,15 +54,32 @@ func (w *world) waits(session, id, after string) {
 // a limit on how many come in a row.
 const mostPrompts = 6
 
+// rests says prompts until nothing but the moment itself can hold a whisper back,
+// and returns what was said.
+func (t *talk) rests() []said {
+	t.w.t.Helper()
+	var all []said
+	for range 3 {
+		all = append(all, t.fills()...)
+	}
+	return all
+}
+
+// fills says a prompt that is like no other.
+func (t *talk) fills() []said {
+	t.w.t.Helper()
+	prompt := "next question " + uuid.NewString()[:8]
+	t.asks(prompt)
+	return []said{user(prompt), assistant("Noted.")}
+}
+
 // receives says prompts until a whisper was given to the model, and returns what
 // was said on the way.
 func (t *talk) receives(id string) []said {
 	t.w.t.Helper()
 	var all []said
 	for range mostPrompts {
-		prompt := "next question " + uuid.NewString()[:8]
-		t.asks(prompt)
-		all = append(all, user(prompt), assistant("Noted."))
+		all = append(all, t.fills()...)
 		requests := t.w.Model.Requests()
 		if slices.Contains(given(&requests[len(requests)-1]), id) {
 			return all
@@ -106,16 +124,19 @@ func TestAWhisperIsGivenOnce(t *testing.T) {
 	talk = append(talk, k.receives(id)...)
 
 	// Before two tool calls at once.
+	talk = append(talk, k.rests()...)
 	w.must(k.Say(ctx, "PARALLEL look at both"))
 	w.must(k.Until(ctx, within, "first words", func(screen string) bool { return strings.Contains(screen, "I look.") }))
 	tools := w.put(session)
 	w.must(k.Turn(ctx, func() error { w.Model.Release("tools"); return nil }))
 	talk = append(talk, user("PARALLEL look at both"), assistant("I look."), assistant("Both are done."))
-	if slices.Contains(w.whispers(session, "waiting"), tools) {
-		talk = append(talk, k.receives(tools)...)
+	newest := w.Model.Requests()
+	if !slices.Contains(given(&newest[len(newest)-1]), tools) {
+		t.Error("the whisper was not given before a tool call")
 	}
 
 	// While a subagent works, and when it has ended: nobody asked there.
+	talk = append(talk, k.rests()...)
 	k.asks("DELEGATE the counting")
 	agent := w.put(session)
 	w.must(k.Turn(ctx, func() error { w.Model.Release("subagent"); return nil }))
@@ -124,6 +145,7 @@ func TestAWhisperIsGivenOnce(t *testing.T) {
 	talk = append(talk, k.receives(agent)...)
 
 	// When the answer is under way: at Stop it would make another turn.
+	talk = append(talk, k.rests()...)
 	requests := len(w.Model.Requests())
 	w.must(k.Say(ctx, "LASTLY one more"))
 	w.must(stack.Eventually(ctx, within, func() error {
@@ -140,11 +162,19 @@ func TestAWhisperIsGivenOnce(t *testing.T) {
 	}
 	talk = append(talk, user("LASTLY one more"), assistant("That is all."))
 
-	// A prompt that another hook refuses was not given anything.
+	// A prompt that another hook refuses was not given anything: what our hook
+	// printed for it is thrown away.
 	w.must(k.Command(ctx, "REFUSEME please", "UserPromptSubmit"))
+	w.must(stack.Eventually(ctx, within, func() error {
+		if slices.Contains(w.whispers(session, "waiting"), stop) {
+			return errors.New("the whisper was not printed for the prompt that is refused: this tests nothing")
+		}
+		return nil
+	}))
 	talk = append(talk, k.receives(stop)...)
 
 	// Before a compaction: its hook would instruct the summarizer.
+	talk = append(talk, k.rests()...)
 	compact := w.put(session)
 	w.must(k.Command(ctx, "/compact", "PostCompact"))
 	for _, r := range w.Model.Requests() {
