@@ -143,6 +143,11 @@ func (s *System) unheard(home string, config note.Config, finder *consent.Finder
 	rules := daemon.TeamRules(include, exclude, config.Exclude, view.Hears())
 	if d := finder.Decide(h.Folder, rules); !d.Allowed {
 		h.Since = time.Time{}
+		if d.Reason == consent.ReasonOptOutFile {
+			if err := consent.CheckFile(d.Project.Root); err != nil {
+				return d.Reason + ": " + err.Error()
+			}
+		}
 		return d.Reason
 	}
 	return ""

@@ -11,6 +11,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/internal/redact"
 )
 
 // Reasons of decisions: a fixed set, which names no path and no pattern, since
@@ -55,6 +56,10 @@ type Decision struct {
 	// Project is the folder's, also when it is not allowed. Empty without a
 	// folder.
 	Project Project
+
+	// Redact are expressions of what the repository wants to be redacted besides,
+	// each one that redact.Options takes.
+	Redact []string
 }
 
 // Decide answers for one folder, as it is now.
@@ -72,24 +77,25 @@ func (f *Finder) Decide(cwd string, rules Rules) Decision {
 	case !project.Outside && !matchAny(rules.Include, project.Remote):
 		d.Reason = ReasonNotIncluded
 	default:
-		d.Reason = f.optOut(project.Root)
+		d.Reason, d.Redact = f.optOut(project.Root)
 		d.Allowed = d.Reason == ReasonIncluded
 	}
 	return d
 }
 
-// optOut returns the reason that the repository's own file gives. What cannot
-// be read is taken for a wish not to be heard: somebody put it there.
-func (f *Finder) optOut(dir string) string {
+// optOut returns the reason that the repository's own file gives, and what it
+// wants to be redacted. What cannot be read, expressions included, is taken for a
+// wish not to be heard: somebody put it there.
+func (f *Finder) optOut(dir string) (string, []string) {
 	if dir == "" {
-		return ReasonIncluded
+		return ReasonIncluded, nil
 	}
 	root, err := os.OpenRoot(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return ReasonIncluded // a worktree that was removed
+		return ReasonIncluded, nil // a worktree that was removed
 	}
 	if err != nil {
-		return ReasonOptOutFile
+		return ReasonOptOutFile, nil
 	}
 	defer func() { _ = root.Close() }() // only read
 
@@ -97,51 +103,89 @@ func (f *Finder) optOut(dir string) string {
 	info, err := root.Stat(optOutFile)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, lerr := root.Lstat(optOutFile); errors.Is(lerr, fs.ErrNotExist) {
-			return ReasonIncluded
+			return ReasonIncluded, nil
 		}
-		return ReasonOptOutFile // a link to nothing
+		return ReasonOptOutFile, nil // a link to nothing
 	}
 	if err != nil || !info.Mode().IsRegular() {
-		return ReasonOptOutFile
+		return ReasonOptOutFile, nil
 	}
 	name := filepath.Join(dir, optOutFile)
-	if reason, ok := f.recall(name, info); ok {
-		return reason
-	}
-	reason := ReasonOptOutFile
-	if capture, err := readOptOut(root); err == nil {
-		reason = ReasonIncluded
-		if capture != "" && !strings.EqualFold(capture, "on") {
-			reason = ReasonOptOut
+	known, ok := f.recall(name, info)
+	if !ok {
+		known = ReasonOptOutFile
+		if capture, redact, err := readOptOut(root); err == nil {
+			known = ReasonIncluded
+			if capture != "" && !strings.EqualFold(capture, "on") {
+				known = ReasonOptOut
+			}
+			known = strings.Join(append([]string{known}, redact...), "\x00") // which no expression has
 		}
+		f.remember(name, info, known)
 	}
-	f.remember(name, info, reason)
-	return reason
+	reason, rest, found := strings.Cut(known, "\x00")
+	if !found {
+		return reason, nil
+	}
+	return reason, strings.Split(rest, "\x00")
 }
 
 // readOptOut returns the value of capture: off, or anything else but on, is a
-// wish not to be heard; on, or nothing, changes nothing.
-func readOptOut(root *os.Root) (string, error) {
+// wish not to be heard; on, or nothing, changes nothing; and the expressions of
+// redact.
+func readOptOut(root *os.Root) (capture string, rules []string, err error) {
 	data, err := durable.ReadFileIn(root, optOutFile, maxOptOut)
 	if err != nil {
-		return "", err
+		return "", nil, err
 	}
 	// Unknown fields are those of later versions.
 	var file struct {
-		Capture any `json:"capture"`
+		Capture any      `json:"capture"`
+		Redact  []string `json:"redact"`
 	}
 	if err := yaml.Unmarshal(data, &file); err != nil {
-		return "", fmt.Errorf("parse %s: %w", optOutFile, err)
+		return "", nil, fmt.Errorf("parse %s: %w", optOutFile, err)
+	}
+	if _, err := Redactor(file.Redact); err != nil {
+		return "", nil, fmt.Errorf("parse %s: %w", optOutFile, err)
 	}
 	switch capture := file.Capture.(type) {
 	case nil:
-		return "", nil
+		return "", file.Redact, nil
 	case bool: // off and on without quotes are booleans in YAML
 		if capture {
-			return "on", nil
+			return "on", file.Redact, nil
 		}
-		return "off", nil
+		return "off", file.Redact, nil
 	default:
-		return strings.TrimSpace(fmt.Sprint(capture)), nil
+		return strings.TrimSpace(fmt.Sprint(capture)), file.Redact, nil
 	}
+}
+
+// Redactor returns a redactor with a repository's expressions besides its own
+// rules. They can hide more, and allow nothing.
+func Redactor(expressions []string) (*redact.Redactor, error) {
+	var options redact.Options
+	for _, pattern := range expressions {
+		if strings.Contains(pattern, "\x00") {
+			return nil, errors.New("an expression has a NUL in it")
+		}
+		options.Project = append(options.Project, redact.Rule{Pattern: pattern})
+	}
+	return redact.New(options)
+}
+
+// CheckFile says what is wrong with the file of the repository that a folder is
+// in, for the person who wrote it; nil without one.
+func CheckFile(root string) error {
+	dir, err := os.OpenRoot(root)
+	if err != nil {
+		return nil //nolint:nilerr // there is no repository
+	}
+	defer func() { _ = dir.Close() }() // only read
+	if _, err := dir.Lstat(optOutFile); err != nil {
+		return nil //nolint:nilerr // nor a file
+	}
+	_, _, err = readOptOut(dir)
+	return err
 }

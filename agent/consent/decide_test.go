@@ -180,3 +180,47 @@ func TestOptOutLinks(t *testing.T) {
 		})
 	}
 }
+
+// TestRedactIsTakenOrNothingIsHeard: what a repository wants to be redacted is
+// part of the answer, and an expression that cannot be used is no answer at all.
+func TestRedactIsTakenOrNothingIsHeard(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		file   string
+		want   string
+		redact []string
+		wrong  bool
+	}{
+		"none":          {reason: "nothing to hide", file: "capture: on\n", want: consent.ReasonIncluded},
+		"two":           {reason: "in their order", file: "redact:\n- 'PROJ-[0-9]+'\n- 'codename: (\\w+)'\n", want: consent.ReasonIncluded, redact: []string{`PROJ-[0-9]+`, `codename: (\w+)`}},
+		"bad":           {reason: "nobody knows what it should hide", file: "redact: ['(']\n", want: consent.ReasonOptOutFile, wrong: true},
+		"matches all":   {reason: "the empty text is everywhere", file: "redact: ['x*']\n", want: consent.ReasonOptOutFile, wrong: true},
+		"too long":      {reason: "bounded", file: "redact: ['" + strings.Repeat("x", 513) + "']\n", want: consent.ReasonOptOutFile, wrong: true},
+		"longest":       {reason: "at the bound", file: "redact: ['" + strings.Repeat("x", 512) + "']\n", want: consent.ReasonIncluded, redact: []string{strings.Repeat("x", 512)}},
+		"too many":      {reason: "bounded", file: "redact:\n" + strings.Repeat("- x\n", 33), want: consent.ReasonOptOutFile, wrong: true},
+		"no list":       {reason: "nobody knows what is meant", file: "redact: PROJ\n", want: consent.ReasonOptOutFile, wrong: true},
+		"off wins":      {reason: "nothing is heard anyway", file: "capture: off\nredact: ['a']\n", want: consent.ReasonOptOut, redact: []string{"a"}},
+		"an allow list": {reason: "a repository can only narrow: fields that are not known are left out", file: "allow: ['AKIA.*']\n", want: consent.ReasonIncluded},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := realTemp(t)
+			repository(t, dir, acme)
+			if err := os.WriteFile(filepath.Join(dir, ".undersong.yaml"), []byte(tc.file), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			var f consent.Finder
+			for range 2 { // read, and remembered
+				d := f.Decide(dir, consent.Rules{Include: []string{"**"}})
+				if d.Reason != tc.want || d.Allowed != (tc.want == consent.ReasonIncluded) {
+					t.Errorf("%s: %+v, want %s", tc.reason, d, tc.want)
+				}
+				if diff := cmp.Diff(tc.redact, d.Redact); diff != "" {
+					t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+				}
+			}
+			if err := consent.CheckFile(dir); (err != nil) != tc.wrong {
+				t.Errorf("%s: what is wrong with the file: %v", tc.reason, err)
+			}
+		})
+	}
+}

@@ -9,6 +9,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
@@ -21,7 +22,13 @@ type rules struct {
 	finder *consent.Finder
 	config note.Config
 	view   *status.View
+
+	// own are redactors with a repository's expressions.
+	own map[string]*redact.Redactor
 }
+
+// maxOwn bounds the redactors that are kept.
+const maxOwn = 32
 
 func newConsent(config note.Config, view *status.View) *rules {
 	return &rules{finder: &consent.Finder{}, config: config, view: view}
@@ -38,7 +45,31 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}
-	return read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
+	verdict := read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
+	if len(d.Redact) > 0 {
+		var err error
+		if verdict.Redactor, err = r.redactor(d.Redact); err != nil {
+			return read.Verdict{Reason: consent.ReasonOptOutFile}
+		}
+	}
+	return verdict
+}
+
+// redactor returns the redactor of a repository. It belongs to the loop.
+func (r *rules) redactor(expressions []string) (*redact.Redactor, error) {
+	key := strings.Join(expressions, "\x00")
+	if known := r.own[key]; known != nil {
+		return known, nil
+	}
+	made, err := consent.Redactor(expressions)
+	if err != nil {
+		return nil, err
+	}
+	if r.own == nil || len(r.own) >= maxOwn {
+		r.own = map[string]*redact.Redactor{}
+	}
+	r.own[key] = made
+	return made, nil
 }
 
 // policy is what the team hears besides words.

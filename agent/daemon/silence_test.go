@@ -420,3 +420,50 @@ func TestThePersonIsToldAtTheFirstPrompt(t *testing.T) {
 		})
 	}
 }
+
+// TestARepositoryHidesMore: its own expressions are applied besides ours, from
+// the moment on at which the file has them.
+func TestARepositoryHidesMore(t *testing.T) {
+	e := newEvening(t, rand.New(rand.NewPCG(1, 1)))
+	e.begin()
+	path := e.talks[0].streams[0].path
+	say := func(text string) string {
+		t.Helper()
+		e.must(os.MkdirAll(filepath.Dir(path), 0o700))
+		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+		e.must(err)
+		_, err = fmt.Fprintf(file, "{\"type\":\"user\",\"uuid\":\"x\",\"sessionId\":%q,\"cwd\":%q,\"message\":{\"content\":%q}}\n", e.talks[0].id, e.cwd, text)
+		e.must(err)
+		e.must(file.Close())
+		e.hook(e.talks[0], eventStop)
+		e.loop.takeNotes(t.Context())
+		for _, id := range e.loop.agenda.due(e.clock.Now().Add(time.Minute)) {
+			e.loop.step(t.Context(), id)
+		}
+		session, _ := e.loop.spool.Session(e.talks[0].id)
+		state := session.State()
+		if len(state.Segments) == 0 {
+			return ""
+		}
+		packed, err := session.Read(state.Head.Segments)
+		e.must(err)
+		raw, err := segment.Unpack(packed)
+		e.must(err)
+		_, lines, err := segment.Decode(raw)
+		e.must(err)
+		e.must(session.Drop(state.Head.Segments))
+		return string(lines[len(lines)-1])
+	}
+	file := filepath.Join(e.cwd, ".undersong.yaml")
+	if got := say("the ship is PROJ-1"); !strings.Contains(got, "PROJ-1") {
+		t.Errorf("without a file: %s", got)
+	}
+	e.must(os.WriteFile(file, []byte("redact: ['PROJ-[0-9]+']\n"), 0o600))
+	if got := say("the ship is PROJ-2, the key ghp_0123456789abcdefghijABCDEFGHIJ456789"); strings.Contains(got, "PROJ-2") || strings.Contains(got, "ghp_0") || !strings.Contains(got, "the ship is [redacted:project-1]") {
+		t.Errorf("with a file: %s", got)
+	}
+	e.must(os.WriteFile(file, []byte("redact: ['PROJ-[0-9]+', '(']\n"), 0o600))
+	if got := say("the ship is PROJ-3"); got != "" {
+		t.Errorf("with a file that cannot be read: %s", got)
+	}
+}

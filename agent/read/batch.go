@@ -19,6 +19,9 @@ type Verdict struct {
 	Allowed bool
 	Project Project // where Allowed
 	Reason  string  // where not: one of a fixed set, seen by the whole team
+
+	// Redactor has the rules of the record's repository besides; nil without any.
+	Redactor *redact.Redactor
 }
 
 // Reasons of withheld ranges that this package gives itself.

@@ -2,6 +2,7 @@ package read
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -139,8 +140,9 @@ const (
 
 // redact returns the body line for a transcript line.
 func (s *step) redact(line transcript.Line, record transcript.Record) (redact.Redacted, redact.Findings) {
+	redactor := cmp.Or(s.verdict().Redactor, s.Redactor)
 	if record.Type == "" {
-		return s.Redactor.Line(line.Raw)
+		return redactor.Line(line.Raw)
 	}
 	var policy transcript.Policy
 	if s.Policy != nil {
@@ -149,7 +151,7 @@ func (s *step) redact(line transcript.Line, record transcript.Record) (redact.Re
 	raw, thoughts, results := record.Without(policy, func(id string) bool {
 		return slices.Contains(s.batch.Cursor.Calls, id)
 	})
-	redacted, findings := s.Redactor.Line(raw)
+	redacted, findings := redactor.Line(raw)
 	for rule, n := range map[string]int{ruleThinking: thoughts, ruleToolResult: results} {
 		if n == 0 {
 			continue
