@@ -80,6 +80,10 @@ bench: ## Measure the promises about transcripts, in one table (BENCH_BYTES=1G).
 	go build -o bin/bars ./test/bench/bars
 	bin/bars -bytes $(BENCH_BYTES) -undersong bin/undersong -gitleaks 'go -C internal/redact/compare run . -time'
 
+.PHONY: bench-delivery
+bench-delivery: build thread-tools ## Measure the promises about delivery on the whole stack.
+	go run ./test/bench/delivery
+
 .PHONY: bench-go
 bench-go: ## Run the Go benchmarks. The hook's runner is described in test/bench.
 	go test -run '^$$' -bench . -benchmem ./...

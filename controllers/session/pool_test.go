@@ -149,8 +149,10 @@ func TestANewcomerWaitsNoLongerThanTheNumber(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				bar := math.Ceil(float64(c.owners) / float64(c.slots))
-				if got := newcomer(t, c.sessions, c.owners, c.slots, c.after); got > bar {
-					t.Errorf("%s: a single delta waited for %.1f turns, want at most ⌈%d ÷ %d⌉ = %.0f", c.reason, got, c.owners, c.slots, bar)
+				got := newcomer(t, c.sessions, c.owners, c.slots, c.after)
+				t.Logf("a single delta waited for %.1f turns of %.0f", got, bar) // test/bench/delivery reads it
+				if got > bar {
+					t.Errorf("%s: want at most ⌈%d ÷ %d⌉ turns", c.reason, c.owners, c.slots)
 				}
 			})
 		})
