@@ -199,12 +199,8 @@ letta-archived: ## Fetch Letta's archived server into .tools/letta-archived (nee
 clean: ## Remove bin/ and dist/. Tools (.tools/) and make dev's state (.dev/) stay.
 	rm -rf bin dist
 
-# Not there yet: they say so, and are not in the list above.
+# Not there yet: it says so, and is not in the list above.
 
 .PHONY: image
 image:
 	@echo "image: there is no image yet: it comes with the Helm chart" >&2; exit 1
-
-.PHONY: chart
-chart:
-	@echo "chart: there is no Helm chart yet; config/ holds what it will install" >&2; exit 1

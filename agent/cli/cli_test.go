@@ -42,7 +42,7 @@ func newMachine(t *testing.T) *machine {
 		In: strings.NewReader(""), Out: &m.out, Err: &m.err, Version: "1.2.3", Clock: clock.RealClock{},
 		Getenv:   func(name string) string { return m.env[name] },
 		UserHome: func() (string, error) { return dir, nil }, Executable: func() (string, error) { return self, nil },
-		Terminal: func() bool { return false },
+		Terminal: func() bool { return false }, probeWithin: time.Millisecond, // no controller answers
 	}
 	for _, path := range []string{self, self + "-hook"} {
 		put(t, path, "#!")

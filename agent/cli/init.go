@@ -28,7 +28,7 @@ import (
 type initFlags struct {
 	join                                   string
 	kubeconfig, context, namespace, memory string
-	yes, installHooks                      bool
+	yes, installHooks, noProbe             bool
 }
 
 func (s *System) initCommand() *cobra.Command {
@@ -57,6 +57,7 @@ Run it again at any time: it changes what changed, and nothing else.`,
 	flags.StringVar(&f.namespace, "namespace", "", "your team's namespace (default that of the context)")
 	flags.StringVar(&f.memory, "memory", "", "name of the TeamMemory (default the only one of the namespace)")
 	flags.BoolVar(&f.yes, "yes", false, "agree to be heard without being asked")
+	flags.BoolVar(&f.noProbe, "no-probe", false, "do not wait for a first grant and try it")
 	flags.BoolVar(&f.installHooks, "install-hooks", false, "write the hooks into Claude Code's settings instead of printing them")
 	cmd.MarkFlagsMutuallyExclusive("join", "namespace")
 	cmd.MarkFlagsMutuallyExclusive("join", "memory")
@@ -70,6 +71,9 @@ type plan struct {
 	rest   *rest.Config
 	client client.WithWatch
 	memory *v1alpha1.TeamMemory
+
+	// noProbe leaves out the first PUT.
+	noProbe bool
 }
 
 func (s *System) init(ctx context.Context, f initFlags) error {
@@ -103,7 +107,7 @@ func (s *System) plan(ctx context.Context, f initFlags) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{config: target}
+	p := &plan{config: target, noProbe: f.noProbe}
 	if p.rest, err = daemon.LoadREST(target.Kubeconfig, target.Context); err != nil {
 		return nil, explain(err)
 	}
@@ -116,6 +120,13 @@ func (s *System) plan(ctx context.Context, f initFlags) (*plan, error) {
 	}
 	if p.config.Owner, err = daemon.WhoAmI(ctx, p.client); err != nil {
 		return nil, explain(err)
+	}
+	lacks, err := rights(ctx, p.client, p.config.Namespace)
+	if err != nil {
+		return nil, explain(err)
+	}
+	if len(lacks) > 0 {
+		return nil, errors.New(askForRights(p.config.Owner, p.config.Namespace, lacks))
 	}
 	if p.memory, err = s.findMemory(ctx, p); err != nil {
 		return nil, err
@@ -306,7 +317,25 @@ func (s *System) register(ctx context.Context, home string, p *plan) error {
 		}
 		before = note.Config{ConsentedAt: s.Clock.Now().UTC()}
 	}
-	return s.saveConfig(home, before, p, name)
+	if err := s.saveConfig(home, before, p, name); err != nil {
+		return err
+	}
+	if known || p.noProbe {
+		return nil
+	}
+	return s.tellProbe(s.probe(ctx, home, p.config, p.client), p.config.StoreHost)
+}
+
+// tellProbe says what came of the first PUT. It never fails init: what is
+// recorded waits here until the store takes it.
+func (s *System) tellProbe(err error, host string) error {
+	switch {
+	case err == nil:
+		return s.print("The object store %s takes what this workstation sends.\n", safe(host))
+	case errors.Is(err, errNoGrant):
+		return s.print("Note: %s. What is recorded waits here until it does;\nsee undersong status, and kubectl describe workstation.\n", err)
+	}
+	return s.print("Note: %s.\nWhat is recorded waits here until that is right; undersong doctor looks again.\n", safe(err.Error()))
 }
 
 // sameTeam says whether a configuration is for the same person and memory.

@@ -8,6 +8,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"net/http"
+	"net/http/httptest"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -20,6 +22,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/utils/clock"
+	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
@@ -133,7 +137,7 @@ func TestInit(t *testing.T) {
 	}
 	live := &v1alpha1.Workstation{}
 	must(t, admin(t).Get(t.Context(), client.ObjectKey{Namespace: "init", Name: got.Workstation}, live))
-	if live.Spec.Owner != "ada" || live.Spec.MemoryRef.Name != "main" || live.Spec.GrantRequest != 0 {
+	if live.Spec.Owner != "ada" || live.Spec.MemoryRef.Name != "main" || live.Spec.GrantRequest != 1 {
 		t.Errorf("workstation %+v", live.Spec)
 	}
 	for _, file := range []string{"config.json", "identity", "workstation", "baseline.json"} {
@@ -284,7 +288,7 @@ func TestInitSaysWhatIsWrong(t *testing.T) {
 		"no role": {"not in the team", []string{"--memory", "main"}, func(t *testing.T, m *machine) {
 			t.Helper()
 			m.login(t, "eve", "wrong")
-		}, "role undersong-workstation"},
+		}, "ClusterRole undersong-workstation"},
 		"expired login": {"log in", []string{"--memory", "main"}, expired, "log in again"},
 		"no hook binary": {"half an installation", []string{"--memory", "main"}, func(t *testing.T, m *machine) {
 			t.Helper()
@@ -419,4 +423,67 @@ func TestJoinFile(t *testing.T) {
 	if len(left.Items) != 0 {
 		t.Errorf("the Workstation is still there: %s", left.Items[0].Name)
 	}
+}
+
+// TestDoctorAsksTheCluster: each thing that only the cluster knows.
+func TestDoctorAsksTheCluster(t *testing.T) {
+	newTeam(t, "doctor", "main")
+	m := newMachine(t)
+	path := m.login(t, "ada", "doctor")
+	if code, out, errs := m.run("init", "--yes", "--install-hooks"); code != 0 {
+		t.Fatalf("exit %d: %s%s", code, out, errs)
+	}
+	store := httptest.NewServer(http.NotFoundHandler())
+	defer store.Close()
+	change := func(f func(*note.Config)) {
+		c := m.config(t)
+		f(&c)
+		must(t, note.SaveConfig(filepath.Join(m.dir, "state"), c))
+	}
+	change(func(c *note.Config) { c.StoreHost = store.URL })
+	expect := func(what string, want verdict, says string) {
+		t.Helper()
+		_, found := examined(t, m)
+		if got := found[what]; got.Verdict != want || !strings.Contains(got.Message, says) {
+			t.Errorf("%s: found %+v; want %s with %q", what, got, want, says)
+		}
+	}
+	for what, says := range map[string]string{
+		"kubeconfig": path, "login": "ada", "rights": "all that a workstation needs", "clock": "", "object store": "answers",
+	} {
+		expect(what, fine, says)
+	}
+	expect("memory", broken, "no controller has looked at it")
+	expect("workstation", broken, "nobody answered")
+
+	later := clocktesting.NewFakeClock(time.Now().Add(time.Hour))
+	m.Clock = later
+	expect("clock", broken, "set it")
+	m.Clock = clock.RealClock{}
+
+	if code, out, _ := m.run("login"); code != 0 || !strings.Contains(out, "You are ada") {
+		t.Errorf("login: exit %d, %s", code, out)
+	}
+	m.login(t, "eve", "doctor")
+	expect("login", broken, "this workstation is ada's")
+	if code, _, errs := m.run("login"); code == 0 || !strings.Contains(errs, "logged in as eve") {
+		t.Errorf("login as another: exit %d, %s", code, errs)
+	}
+	m.login(t, "ada", "doctor")
+	must(t, cluster.Team(t.Context(), "doctor", []string{"bob"}, nil))
+	expect("rights", broken, "undersong-workstation")
+	if code, _, errs := m.run("init", "--yes"); code == 0 || !strings.Contains(errs, "ClusterRole undersong-workstation") {
+		t.Errorf("init without rights: exit %d, %s", code, errs)
+	}
+	must(t, cluster.Team(t.Context(), "doctor", []string{"ada"}, nil))
+	must(t, admin(t).DeleteAllOf(t.Context(), &v1alpha1.Workstation{}, client.InNamespace("doctor")))
+	expect("workstation", broken, "revoked")
+	must(t, admin(t).DeleteAllOf(t.Context(), &v1alpha1.TeamMemory{}, client.InNamespace("doctor")))
+	expect("memory", broken, "there is no TeamMemory")
+	store.Close()
+	expect("object store", broken, "cannot be reached")
+	change(func(c *note.Config) { c.Server = "https://elsewhere.example.com" })
+	expect("kubeconfig", broken, "another API server")
+	must(t, os.Remove(path))
+	expect("kubeconfig", broken, "there is no file")
 }

@@ -32,6 +32,8 @@ type System struct {
 	Executable func() (string, error)
 	Terminal   func() bool
 
+	// probeWithin is how long init waits for the first grant.
+	probeWithin time.Duration
 	// answers reads In, once somebody was asked.
 	answers *bufio.Reader
 }
@@ -40,7 +42,7 @@ type System struct {
 func NewSystem(version string) *System {
 	return &System{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Version: version, Clock: clock.RealClock{},
-		Getenv: os.Getenv, UserHome: os.UserHomeDir, Executable: executable, Terminal: terminal,
+		Getenv: os.Getenv, UserHome: os.UserHomeDir, Executable: executable, Terminal: terminal, probeWithin: grantWithin,
 	}
 }
 
@@ -79,7 +81,7 @@ not name.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
+	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.loginCommand(), s.doctorCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
 	root.AddCommand(s.sessionsCommand(), s.memoryCommand(), s.logsCommand(), s.adminCommand())
 	root.AddCommand(s.pauseCommand(), s.resumeCommand(), s.privateCommand(), s.forgetCommand())
 	root.AddCommand(s.whispersCommand(), s.statuslineCommand())

@@ -3,7 +3,6 @@ package cli
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"slices"
 	"strconv"
 	"strings"
@@ -98,11 +97,7 @@ func (s *System) sessions(ctx context.Context, f sessionsFlags) error {
 		rows = rows[:f.limit]
 	}
 	if f.asJSON {
-		text, err := json.MarshalIndent(rows, "", "  ")
-		if err != nil {
-			return err
-		}
-		return s.print("%s\n", text)
+		return s.printJSON(rows)
 	}
 	return s.print("%s", renderSessionRows(rows, total, f.team, s.Clock.Now()))
 }

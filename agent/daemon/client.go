@@ -13,6 +13,7 @@ import (
 
 	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
+	authorizationv1 "k8s.io/api/authorization/v1"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -70,6 +71,18 @@ func LoadREST(kubeconfig, kubeContext string) (*rest.Config, error) {
 	return config, nil
 }
 
+// LoadLogin is LoadREST for a person at a terminal: a credential plugin may ask
+// there for a login.
+func LoadLogin(kubeconfig, kubeContext string) (*rest.Config, error) {
+	config, err := LoadREST(kubeconfig, kubeContext)
+	if err == nil && config.ExecProvider != nil {
+		config.ExecProvider.InteractiveMode = clientcmdapi.IfAvailableExecInteractiveMode
+		config.ExecProvider.StdinUnavailable = false
+		config.ExecProvider.StdinUnavailableMessage = ""
+	}
+	return config, err
+}
+
 // pinned is LoadREST for a configuration.
 func pinned(c note.Config) (*rest.Config, error) {
 	config, err := LoadREST(c.Kubeconfig, c.Context)
@@ -92,13 +105,18 @@ func NewClient(config *rest.Config) (client.WithWatch, error) {
 	if err := authenticationv1.AddToScheme(scheme); err != nil {
 		return nil, fmt.Errorf("make client: %w", err)
 	}
-	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, authenticationv1.SchemeGroupVersion})
+	if err := authorizationv1.AddToScheme(scheme); err != nil {
+		return nil, fmt.Errorf("make client: %w", err)
+	}
+	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion})
 	for kind, resource := range map[string]string{"Session": "sessions", "Workstation": "workstations", "TeamMemory": "teammemories", "MemoryBlock": "memoryblocks"} {
 		gv := v1alpha1.GroupVersion
 		mapper.AddSpecific(gv.WithKind(kind), gv.WithResource(resource), gv.WithResource(resource), apimeta.RESTScopeNamespace)
 	}
 	gv := authenticationv1.SchemeGroupVersion
 	mapper.AddSpecific(gv.WithKind("SelfSubjectReview"), gv.WithResource("selfsubjectreviews"), gv.WithResource("selfsubjectreview"), apimeta.RESTScopeRoot)
+	gv = authorizationv1.SchemeGroupVersion
+	mapper.AddSpecific(gv.WithKind("SelfSubjectAccessReview"), gv.WithResource("selfsubjectaccessreviews"), gv.WithResource("selfsubjectaccessreview"), apimeta.RESTScopeRoot)
 
 	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper, Log: logr.Discard()})
 	if err != nil {

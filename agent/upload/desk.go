@@ -90,6 +90,7 @@ func (d *Desk) Register(ctx context.Context) error {
 		ObjectMeta: metav1.ObjectMeta{Namespace: d.Namespace, Name: d.Registry.Name()},
 		Spec:       d.spec(),
 	}
+	w.Spec.GrantRequest = 1 // the first slots are needed in any case
 	err := d.Client.Create(ctx, w, client.FieldOwner(createManager))
 	if apierrors.IsAlreadyExists(err) { // a try that got no answer
 		err = d.Client.Get(ctx, client.ObjectKeyFromObject(w), w)

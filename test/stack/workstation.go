@@ -61,7 +61,7 @@ func (w *Workstation) ClaudeDir() string { return filepath.Join(w.Home, ".claude
 
 // Init runs undersong init, with flags added.
 func (w *Workstation) Init(ctx context.Context, flags ...string) error {
-	_, err := w.Run(ctx, append([]string{"init", "--kubeconfig", w.Kubeconfig(), "--namespace", w.team.Namespace, "--memory", w.team.Memory, "--yes"}, flags...)...)
+	_, err := w.Run(ctx, append([]string{"init", "--kubeconfig", w.Kubeconfig(), "--namespace", w.team.Namespace, "--memory", w.team.Memory, "--yes", "--no-probe"}, flags...)...)
 	return err
 }
 
