@@ -93,12 +93,14 @@ func configured() (string, note.Config, state) {
 	if err != nil {
 		return "", note.Config{}, unconfigured
 	}
-	switchedOff := strings.EqualFold(strings.TrimSpace(os.Getenv("LETTA_MODE")), "off")
+	if strings.EqualFold(strings.TrimSpace(os.Getenv("LETTA_MODE")), "off") {
+		return home, note.Config{}, off // see markOff
+	}
 	config, err := note.LoadConfig(home)
 	switch {
 	case err != nil:
 		return "", note.Config{}, unconfigured
-	case switchedOff || config.Off:
+	case config.Off:
 		return home, config, off
 	}
 	return home, config, on
@@ -106,9 +108,14 @@ func configured() (string, note.Config, state) {
 
 // markOff notes, once, that the session is switched off, and how large its
 // transcript was then: the daemon, which hears nothing of it now, may read the
-// transcript later. A hook that has to do it can only say so in hook.log.
+// transcript later. Only where there is no mark is the configuration needed:
+// where init has not run nothing will ever be read.
 func (h call) markOff() {
-	if h.config.ConsentedAt.IsZero() || note.IsOff(h.home, h.session) {
+	if note.IsOff(h.home, h.session) {
+		return
+	}
+	config, err := note.LoadConfig(h.home)
+	if err != nil || config.ConsentedAt.IsZero() {
 		return
 	}
 	if err := note.BeginOff(h.home, h.session, h.transcript, h.at); err != nil {
