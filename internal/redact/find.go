@@ -285,7 +285,7 @@ func signEscape(text []byte) (c byte, size int) {
 		if len(text) < i+2 || count(text[i:i+2], anyHex) < 2 {
 			return 0, 0
 		}
-		return byte(value(text[i:i+2], 16)), i + 2
+		return byte(value(text[i:i+2], 16)), i + 2 //nolint:gosec // two digits
 	}
 	switch {
 	case text[0] == '%':
@@ -295,12 +295,12 @@ func signEscape(text []byte) (c byte, size int) {
 	case bytes.HasPrefix(text, []byte("&#x")), bytes.HasPrefix(text, []byte("&#X")):
 		to := run(text[:min(len(text), 8)], 3, anyHex)
 		if n := value(text[3:to], 16); to > 3 && to < len(text) && text[to] == ';' && n < 0x80 {
-			return byte(n), to + 1
+			return byte(n), to + 1 //nolint:gosec // below 0x80
 		}
 	case bytes.HasPrefix(text, []byte("&#")):
 		to := run(text[:min(len(text), 8)], 2, digit)
 		if n := value(text[2:to], 10); to > 2 && to < len(text) && text[to] == ';' && n < 0x80 {
-			return byte(n), to + 1
+			return byte(n), to + 1 //nolint:gosec // below 0x80
 		}
 	}
 	return 0, 0

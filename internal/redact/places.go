@@ -304,7 +304,7 @@ func matchPair(text []byte, at, end int) (int, int, int) {
 	i = blanks(text, i)
 	line := text[i:lineEnd(text, i, maxValue)]
 	slash := bytes.IndexByte(line, '/')
-	if slash < 1 || bytes.IndexAny(line, ":") >= 0 && bytes.IndexByte(line, ':') < slash {
+	if slash < 1 || bytes.ContainsAny(line, ":") && bytes.IndexByte(line, ':') < slash {
 		return none, 0, end
 	}
 	if user := bytes.TrimSpace(line[:slash]); len(user) == 0 || count(user, wordDot) < len(user) {
@@ -312,14 +312,11 @@ func matchPair(text []byte, at, end int) (int, int, int) {
 	}
 	from := blanks(text, i+slash+1)
 	to := plainWord(text, from)
-	if v := bytes.TrimRight(text[from:to], ".,;:"); len(v) < 6 || !isNoWord(v) || isReference(v) || bytes.IndexByte(v, '/') >= 0 {
+	v := bytes.TrimRight(text[from:to], ".,;:")
+	if len(v) < 6 || !isNoWord(v) || isReference(v) || bytes.IndexByte(v, '/') >= 0 || !bounds(text, at) {
 		return none, 0, end
-	} else if !bounds(text, at) {
-		return none, 0, end
-	} else {
-		to = from + len(v)
 	}
-	return from, to, to
+	return from, from + len(v), from + len(v)
 }
 
 // matchPgpass takes the password of host:port:database:user:password, in a line
@@ -327,7 +324,7 @@ func matchPair(text []byte, at, end int) (int, int, int) {
 func matchPgpass(text []byte, at, end int) (int, int, int) {
 	from := lineStart(text, at, 256)
 	to := lineEnd(text, end, 256)
-	if bytes.IndexAny(text[from:to], " \t/\"'") >= 0 {
+	if bytes.ContainsAny(text[from:to], " \t/\"'") {
 		return none, 0, max(end, to)
 	}
 	parts := bytes.SplitN(text[from:to], []byte(":"), 5)

@@ -28,10 +28,6 @@ const (
 	Disputed
 )
 
-// disputed marks the number of a message that came with other words, too. The
-// rest of the number is a sum of its words.
-const disputed = 1
-
 // conflicted marks the number of a message that came with other words, too. The
 // rest of the number is a sum of its words.
 const conflicted = 1
@@ -164,7 +160,7 @@ func (t *Tree) Fold(r Record, sessionID string) {
 	b := t.nodes.write(t.n*nodeSize, nodeSize)
 	binary.LittleEndian.PutUint32(b, parent)
 	b[8] = flags
-	t.index.set(r.UUID, uint64(t.n))
+	t.index.set(r.UUID, uint64(t.n)) //nolint:gosec // below maxNodes
 	t.n++
 	if flags&isPrompt != 0 && parent < lostParent {
 		binary.LittleEndian.PutUint32(t.nodes.write(int64(parent)*nodeSize+4, 4), uint32(t.n)) //nolint:gosec // below maxNodes

@@ -406,9 +406,9 @@ func closingTag(text, bracket string) int {
 		}
 		rest = rest[1+len(memoryElement):]
 		end := strings.TrimLeft(rest, `\`)
-		for _, close := range []string{">", "&gt;", "u003e", "u003E"} {
-			if strings.HasPrefix(end, close) {
-				return len(text) - len(end) + len(close)
+		for _, tag := range []string{">", "&gt;", "u003e", "u003E"} {
+			if strings.HasPrefix(end, tag) {
+				return len(text) - len(end) + len(tag)
 			}
 		}
 	}

@@ -139,9 +139,12 @@ func (b *bench) run(ctx context.Context) error {
 	}{
 		// First what is measured of other processes: to the kernel, the largest
 		// resident set of a program counts that of the one that started it.
-		{"reading, in a process of its own", b.readingMemory}, {"inspecting, in a process of its own", b.inspecting},
+		{"reading, in a process of its own", b.readingMemory},
+		{"inspecting, in a process of its own", b.inspecting},
 		{"redacting and packing, in a process of its own", b.packing},
-		{"reading", b.reading}, {"going on at the end", b.resuming}, {"redacting, against gitleaks", b.redacting},
+		{"reading", b.reading},
+		{"going on at the end", b.resuming},
+		{"redacting, against gitleaks", b.redacting},
 	} {
 		say("%s", step.name)
 		if err := step.run(ctx); err != nil {

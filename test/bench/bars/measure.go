@@ -28,7 +28,7 @@ const (
 
 // pieces calls f for parts of whole lines of a file.
 func pieces(path string, size int, f func(raw []byte) error) (err error) {
-	file, err := os.Open(path) //nolint:gosec // this program made it
+	file, err := os.Open(path)
 	if err != nil {
 		return err
 	}
@@ -46,7 +46,7 @@ func pieces(path string, size int, f func(raw []byte) error) (err error) {
 			waiting = len(have)
 		}
 		if err != nil {
-			return nil //nolint:nilerr // the end of the file
+			return nil // the end of the file
 		}
 	}
 }
@@ -100,7 +100,7 @@ func (b *bench) resuming(context.Context) error {
 		return err
 	}
 	open := func(path string) (*os.File, transcript.Signature, error) {
-		file, err := os.Open(path) //nolint:gosec // this program made it
+		file, err := os.Open(path)
 		if err != nil {
 			return nil, transcript.Signature{}, err
 		}
@@ -241,7 +241,7 @@ func (b *bench) redacting(ctx context.Context) error {
 		return nil
 	}
 	sample := filepath.Join(filepath.Dir(b.large), "sample.jsonl")
-	file, err := os.Create(sample) //nolint:gosec // below the program's own folder
+	file, err := os.Create(sample)
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (b *bench) redacting(ctx context.Context) error {
 		return err
 	}
 	var out, errs bytes.Buffer
-	cmd := exec.CommandContext(ctx, b.gitleaks[0], append(b.gitleaks[1:], sample)...) //nolint:gosec // the caller names it
+	cmd := exec.CommandContext(ctx, b.gitleaks[0], append(b.gitleaks[1:], sample)...)
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
 		fmt.Fprintf(os.Stderr, "bench: gitleaks cannot be run: %v\n%s", err, errs.String())

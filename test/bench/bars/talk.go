@@ -30,12 +30,12 @@ var vocabulary = strings.Fields(`gauge tide harbour pier estuary slipway buoy fe
 // writeTalk writes whole turns until the size is reached. A brief one has prompts
 // and answers only.
 func writeTalk(path string, size int64, seed uint64, brief bool) (err error) {
-	file, err := os.Create(path) //nolint:gosec // below the program's own folder
+	file, err := os.Create(path)
 	if err != nil {
 		return err
 	}
 	t := &talk{
-		w: bufio.NewWriterSize(file, 1<<20), r: rand.New(rand.NewPCG(seed, 1)), //nolint:gosec // it is to be repeatable
+		w: bufio.NewWriterSize(file, 1<<20), r: rand.New(rand.NewPCG(seed, 1)),
 		session: fmt.Sprintf("1a46e000-0000-4000-8000-%012x", seed),
 	}
 	t.put(fmt.Appendf(nil, `{"type":"mode","mode":"normal","sessionId":%q}`, t.session))
