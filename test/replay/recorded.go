@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -28,7 +29,7 @@ type Recorded struct {
 func NewRecorded(hooks Hooks, claudeDir, project, file, id, cwd string) (*Recorded, error) {
 	r := &Recorded{Session: New(hooks, claudeDir, project, id), agents: map[string][][]byte{}}
 	read := func(path string) ([][]byte, error) {
-		data, err := os.ReadFile(path) //nolint:gosec // the caller names it
+		data, err := os.ReadFile(path)
 		if err != nil {
 			return nil, err
 		}
@@ -77,7 +78,7 @@ func (r *Recorded) Play(ctx context.Context) error {
 func (r *Recorded) line(ctx context.Context, line []byte) error {
 	record, err := transcript.Parse(line)
 	if err != nil {
-		return r.write(append(line[:len(line):len(line)], '\n')) // a bad line is one of the corpus's cases
+		return r.write(append(slices.Clip(line), '\n')) // a bad line is one of the corpus's cases
 	}
 	if said := record.Entries(transcript.MainStream, r.ID); record.Type == "user" && len(said) > 0 {
 		r.prompt = record.UUID
@@ -85,7 +86,7 @@ func (r *Recorded) line(ctx context.Context, line []byte) error {
 			return err
 		}
 	}
-	if err := r.write(append(line[:len(line):len(line)], '\n')); err != nil {
+	if err := r.write(append(slices.Clip(line), '\n')); err != nil {
 		return err
 	}
 	for _, id := range record.LocalCalls() {
