@@ -180,11 +180,11 @@ func Redactor(expressions []string) (*redact.Redactor, error) {
 func CheckFile(root string) error {
 	dir, err := os.OpenRoot(root)
 	if err != nil {
-		return nil //nolint:nilerr // there is no repository
+		return nil // there is no repository
 	}
 	defer func() { _ = dir.Close() }() // only read
 	if _, err := dir.Lstat(optOutFile); err != nil {
-		return nil //nolint:nilerr // nor a file
+		return nil // nor a file
 	}
 	_, _, err = readOptOut(dir)
 	return err

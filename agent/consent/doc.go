@@ -11,6 +11,7 @@
 // make git start programs. What it reads of a repository is bounded, and a
 // repository can at most exclude itself.
 //
-// Other conditions of capture, the user's init, pause, and headless sessions,
-// are not a matter of the folder and not decided here.
+// It also keeps the times in which the user wants nothing to be heard (Silences),
+// as runs of bytes of the transcripts and as spans of time. Other conditions of
+// capture, the user's init and headless sessions, are not decided here.
 package consent
