@@ -85,7 +85,12 @@ func (t *talk) receives(id string) []said {
 			return all
 		}
 		// What was printed and not given comes back once the transcript is read.
-		t.w.must(stack.Eventually(t.w.t.Context(), within, func() error { return t.w.readToEnd(t.Session()) }))
+		t.w.must(stack.Eventually(t.w.t.Context(), within, func() error {
+			if slices.Contains(t.w.whispers(t.Session(), "claimed"), id) {
+				return errors.New("a whisper that was not given does not come back")
+			}
+			return nil
+		}))
 	}
 	t.w.t.Fatalf("whisper %s was not given within %d prompts", id, mostPrompts)
 	return nil
