@@ -110,6 +110,19 @@ func archivedHarness(s *archivedtest.Server) func(t *testing.T) contract.Harness
 			RefuseRead:  refuse(agentsRoute),
 			HangSend:    func() { proxy.Inject(lettatest.Fault{Route: sendRoute, Hang: true}) },
 			HangRead:    func() { proxy.Inject(lettatest.Fault{Route: agentsRoute, Hang: true}) },
+			Crash: func(t *testing.T) func() {
+				t.Helper()
+				s.Kill()
+				return func() {
+					// The lock of the conversation lasts five minutes.
+					if err := s.ForgetLocks(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+					if err := s.Run(t.Context()); err != nil {
+						t.Fatalf("start again: %v", err)
+					}
+				}
+			},
 			ExpireReplays: func() {
 				if err := s.FlushRedis(context.WithoutCancel(t.Context())); err != nil {
 					t.Error(err)
@@ -120,6 +133,9 @@ func archivedHarness(s *archivedtest.Server) func(t *testing.T) contract.Harness
 				archivedPost(t, s.URL+"/v1/conversations/"+ref.ConversationID+"/compact", "")
 			},
 			CallTool: func(name string, arguments map[string]any) (func() string, func() []string) {
+				if name == "memory" {
+					arguments = archivedMemory(arguments)
+				}
 				s.Model.Order(modelstub.Step{Calls: []modelstub.Call{{Name: name, Arguments: arguments}}})
 				return s.Model.LastToolAnswer,
 					func() []string {
@@ -140,6 +156,23 @@ func archivedHarness(s *archivedtest.Server) func(t *testing.T) contract.Harness
 			},
 		}
 	}
+}
+
+// archivedMemory says in the archived server's words what the suite says in the
+// App Server's: blocks have paths below /memories there.
+func archivedMemory(arguments map[string]any) map[string]any {
+	out := map[string]any{}
+	for _, key := range []string{"command", "description", "file_text", "old_string", "new_string", "path", "old_path", "new_path"} {
+		value, ok := arguments[key].(string)
+		if !ok {
+			continue
+		}
+		if strings.HasSuffix(key, "path") {
+			value = "/memories/" + strings.TrimSuffix(strings.TrimPrefix(value, "system/"), ".md")
+		}
+		out[key] = value
+	}
+	return out
 }
 
 func archivedPost(t *testing.T, target, body string) {

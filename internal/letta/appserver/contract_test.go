@@ -71,6 +71,15 @@ func harness(t *testing.T) contract.Harness {
 		DropRequest: p.order("input", "drop"),
 		HangSend:    p.order("input", "hang"),
 		HangRead:    p.order("agent_list", "hang"),
+		Crash: func(t *testing.T) func() {
+			t.Helper()
+			s.Kill()
+			return func() {
+				if err := s.Run(t.Context()); err != nil {
+					t.Fatalf("start again: %v", err)
+				}
+			}
+		},
 		// A start is when the server forgets which client ids it had.
 		ExpireReplays: func() {
 			s.Kill()

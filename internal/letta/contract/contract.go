@@ -79,6 +79,9 @@ type Harness struct {
 	RefuseSend, RefuseRead func(Refusal)
 	// HangSend and HangRead leave them without an answer.
 	HangSend, HangRead func()
+	// Crash kills the server as a power cut does. restart starts it again on
+	// what it had written, at the same address.
+	Crash func(t *testing.T) (restart func())
 	// ExpireReplays ends the time in which the server knows client ids.
 	ExpireReplays func()
 	// Compact compacts a conversation.
@@ -150,6 +153,7 @@ func run(t *testing.T, open func(t *testing.T) Harness, parallel bool) {
 		"TurnCancelled":         (*suite).turnCancelled,
 		"TurnNeverEnds":         (*suite).turnNeverEnds,
 		"CallerLeaves":          (*suite).callerLeaves,
+		"Crash":                 (*suite).crash,
 		"LookupAbsent":          (*suite).lookupAbsent,
 		"LookupAfterWindow":     (*suite).lookupAfterWindow,
 		"Compaction":            (*suite).compaction,

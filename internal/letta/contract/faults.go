@@ -53,6 +53,41 @@ func (s *suite) droppedRequest() {
 	s.turns(t, 1)
 }
 
+// crash: after a crash in mid-turn the input is found without an answer, or
+// not at all, and the conversation goes on. A server may not notice that
+// nobody works on the turn any more: then it runs until it is cancelled.
+func (s *suite) crash() {
+	t := s.t
+	need(t, "kill the server", s.Crash != nil && s.Hold != nil)
+	ref := s.conversation(t)
+	release := s.Hold()
+	defer release()
+	in := input()
+	done := s.start(t.Context(), ref, in, letta.SendOptions{})
+	s.becomes(t, ref, in.ClientID, letta.DeliveryRunning)
+	restart := s.Crash(t)
+	r := <-done
+	s.is(t, r.err, letta.ErrOutcomeUnknown)
+	_, _, err := s.Client.Lookup(t.Context(), ref, in.ClientID)
+	s.is(t, err, letta.ErrUnavailable)
+	release()
+	restart()
+	got, _ := s.lookup(t, ref, in.ClientID)
+	if got == letta.DeliveryRunning {
+		if err := s.Client.Cancel(t.Context(), ref); err != nil {
+			t.Fatalf("Cancel: %v", err)
+		}
+		got, _ = s.lookup(t, ref, in.ClientID)
+	}
+	if got != letta.DeliveryAbsent && got != letta.DeliveryNoReply {
+		t.Errorf("Lookup after a crash = %v, want Absent or NoReply", got)
+	}
+	next := input()
+	s.mustSend(t, ref, next)
+	s.delivered(t, ref, next.ClientID, letta.DeliveryReplied)
+	s.delivered(t, ref, in.ClientID, got)
+}
+
 func (s *suite) turnFails() {
 	t := s.t
 	need(t, "fail a turn", s.FailTurn != nil)

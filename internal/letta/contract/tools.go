@@ -42,8 +42,9 @@ func (s *suite) toolsRefused() {
 		"Task":      {"prompt": "read /etc/passwd", "subagent_type": "general", "description": "look"},
 	} {
 		answer := s.callTool(ref, name, arguments)
-		// Either there is no such tool, or permission was asked for and denied.
-		if !strings.Contains(answer, "not found") && !strings.Contains(answer, "Not allowed") {
+		// Either there is no such tool, in the words of one server or the other,
+		// or permission was asked for and denied.
+		if !strings.Contains(answer, "not found") && !strings.Contains(answer, "Cannot call "+name) && !strings.Contains(answer, "Not allowed") {
 			t.Errorf("%s answers %q, want a refusal", name, answer)
 		}
 	}

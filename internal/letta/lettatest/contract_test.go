@@ -2,6 +2,7 @@ package lettatest_test
 
 import (
 	"net/http"
+	"path/filepath"
 	"strings"
 	"testing"
 	"time"
@@ -55,6 +56,8 @@ func client(t *testing.T, url, key string) *api.Client {
 func harness(o lettatest.Options) func(t *testing.T) contract.Harness {
 	return func(t *testing.T) contract.Harness {
 		t.Helper()
+		o := o // each case has its own
+		o.StateFile = filepath.Join(t.TempDir(), "state.json")
 		s, url := start(t, o)
 		refuse := func(route string) func(contract.Refusal) {
 			return func(r contract.Refusal) {
@@ -81,13 +84,29 @@ func harness(o lettatest.Options) func(t *testing.T) contract.Harness {
 				}
 				s.FailTurn(fault)
 			},
-			LoseAnswer:    func() { s.Inject(lettatest.Fault{Route: sendRoute, DropAfter: true}) },
-			CutAnswer:     func() { s.Inject(lettatest.Fault{Route: sendRoute, CutAfter: 300}) },
-			DropRequest:   func() { s.Inject(lettatest.Fault{Route: sendRoute, DropBefore: true}) },
-			RefuseSend:    refuse(sendRoute),
-			RefuseRead:    refuse(agentsRoute),
-			HangSend:      func() { s.Inject(lettatest.Fault{Route: sendRoute, Hang: true}) },
-			HangRead:      func() { s.Inject(lettatest.Fault{Route: agentsRoute, Hang: true}) },
+			LoseAnswer:  func() { s.Inject(lettatest.Fault{Route: sendRoute, DropAfter: true}) },
+			CutAnswer:   func() { s.Inject(lettatest.Fault{Route: sendRoute, CutAfter: 300}) },
+			DropRequest: func() { s.Inject(lettatest.Fault{Route: sendRoute, DropBefore: true}) },
+			RefuseSend:  refuse(sendRoute),
+			RefuseRead:  refuse(agentsRoute),
+			HangSend:    func() { s.Inject(lettatest.Fault{Route: sendRoute, Hang: true}) },
+			HangRead:    func() { s.Inject(lettatest.Fault{Route: agentsRoute, Hang: true}) },
+			Crash: func(t *testing.T) func() {
+				t.Helper()
+				if err := s.Close(); err != nil {
+					t.Fatalf("Close: %v", err)
+				}
+				return func() {
+					again, err := lettatest.New(o)
+					if err != nil {
+						t.Fatalf("New: %v", err)
+					}
+					if _, err := again.Start(t.Context(), strings.TrimPrefix(url, "http://")); err != nil {
+						t.Fatalf("Start: %v", err)
+					}
+					t.Cleanup(func() { _ = again.Close() })
+				}
+			},
 			ExpireReplays: s.ExpireReplays,
 			Prompt: func(_ *testing.T, ref letta.Ref) string {
 				for _, c := range s.Conversations() {

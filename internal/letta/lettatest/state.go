@@ -176,8 +176,8 @@ func (c *conversation) compact(at time.Time) (before, after int) {
 }
 
 // load reads a state file. None is an empty state. Turns that ran when the
-// process ended are failed: nobody works on them any more. (The real server
-// leaves them "running" for ever.)
+// process ended call themselves running until they are cancelled: nobody works
+// on them, and the real server does not notice.
 func (st *state) load(path string) error {
 	data, err := os.ReadFile(filepath.Clean(path))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -186,18 +186,7 @@ func (st *state) load(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := json.Unmarshal(data, st); err != nil {
-		return err
-	}
-	for _, r := range st.Runs {
-		if r.Status == "running" {
-			r.Status, r.StopReason = "failed", "error"
-			r.emitStop("error")
-			r.emitError("stream_incomplete", "")
-			r.emitDone()
-		}
-	}
-	return nil
+	return json.Unmarshal(data, st)
 }
 
 // save replaces the file in one step.

@@ -155,6 +155,13 @@ func (s *Server) cancel(w http.ResponseWriter, _ *http.Request, p params) error 
 			results[id] = "cancelled"
 		}
 	}
+	for id, turn := range s.state.Runs {
+		if turn.ConversationID == p["id"] && turn.Status == "running" && s.live[id] == nil {
+			turn.Status, turn.StopReason = "cancelled", "cancelled"
+			results[id] = "cancelled"
+		}
+	}
+	s.saveLocked()
 	if len(results) == 0 {
 		return refuse(http.StatusConflict, "No active runs to cancel")
 	}

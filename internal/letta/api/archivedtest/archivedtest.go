@@ -38,6 +38,9 @@ const Model = "openai-proxy/" + modelstub.Model
 // ErrNotInstalled says that the server is not there.
 var ErrNotInstalled = errors.New("the archived server is not installed; run: make letta-archived")
 
+// lockPrefix begins the server's keys in Redis of conversations with a turn.
+const lockPrefix = "conversation:lock:"
+
 const (
 	startTimeout = 5 * time.Minute // Python reads half a gigabyte at its first start
 	stopTimeout  = 20 * time.Second
@@ -245,10 +248,18 @@ func (s *Server) wait(ctx context.Context, p *process, ready func(context.Contex
 
 // FlushRedis forgets what Redis holds: which turn an id began, the streams
 // of turns, and locks.
-func (s *Server) FlushRedis(ctx context.Context) error {
-	cmd := exec.CommandContext(ctx, filepath.Join(s.install, "venv", "bin", "redis-cli"), "-p", s.ports.redis, "flushall") //nolint:gosec // G204: the test's own installation
+func (s *Server) FlushRedis(ctx context.Context) error { return s.tellRedis(ctx, "flushall") }
+
+// ForgetLocks forgets which conversations have a turn, as Redis does five
+// minutes after the turn began.
+func (s *Server) ForgetLocks(ctx context.Context) error {
+	return s.tellRedis(ctx, "eval", "for _, k in ipairs(redis.call('keys', '"+lockPrefix+"*')) do redis.call('del', k) end", "0")
+}
+
+func (s *Server) tellRedis(ctx context.Context, words ...string) error {
+	cmd := exec.CommandContext(ctx, filepath.Join(s.install, "venv", "bin", "redis-cli"), append([]string{"-p", s.ports.redis}, words...)...) //nolint:gosec // G204: the test's own installation
 	if out, err := cmd.CombinedOutput(); err != nil {
-		return fmt.Errorf("flush Redis: %w: %s", err, out)
+		return fmt.Errorf("tell Redis: %w: %s", err, out)
 	}
 	return nil
 }
