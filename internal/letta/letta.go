@@ -88,10 +88,11 @@ type Client interface {
 	BlockHistory(ctx context.Context, agentID, label string, limit int) ([]BlockRevision, error)
 	// Recompile makes the coming turns of a conversation see the memory as it
 	// is, and nothing of what it was. Call it for each running conversation of
-	// the agent after PutBlock or DeleteBlock. Without it a conversation sees
-	// a change late (api: after its next compaction), or sees the old text
-	// with the new one behind it (appserver). It runs no turn and may meet
-	// one: that turn sees what it began with.
+	// the agent after PutBlock or DeleteBlock, and when the agent wrote in
+	// another conversation. Without it a conversation sees a change late (api:
+	// after its next compaction), or sees the old text with the new one behind
+	// it (appserver). It runs no turn and may meet one: that turn sees what it
+	// began with.
 	Recompile(ctx context.Context, ref Ref) error
 
 	// Close lets go of connections. Turns under way go on where the back end

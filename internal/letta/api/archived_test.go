@@ -94,12 +94,12 @@ func archivedHarness(s *archivedtest.Server) func(t *testing.T) contract.Harness
 						"command": "create", "path": "/memories/noted", "description": "x", "file_text": "x",
 					}}}})
 				}
-				status := http.StatusBadRequest
-				if f.RateLimit {
-					status = http.StatusTooManyRequests
+				if !f.RateLimit {
+					s.Model.Order(modelstub.Step{Status: http.StatusBadRequest})
+					return
 				}
-				for range 16 {
-					s.Model.Order(modelstub.Step{Status: status})
+				for range 16 { // more than the server's patience
+					s.Model.Order(modelstub.Step{Status: http.StatusTooManyRequests})
 				}
 				t.Cleanup(s.Model.Drop)
 			},

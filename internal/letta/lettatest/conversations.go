@@ -137,6 +137,9 @@ func (s *Server) compact(w http.ResponseWriter, _ *http.Request, p params) error
 		return err
 	}
 	before, after := c.compact(s.nowLocked())
+	if a, ok := s.state.Agents[c.AgentID]; ok {
+		c.recompile(a)
+	}
 	s.saveLocked()
 	return s.answer(w, map[string]any{"summary": "", "num_messages_before": before, "num_messages_after": after})
 }
@@ -154,6 +157,13 @@ func (s *Server) recompile(w http.ResponseWriter, _ *http.Request, p params) err
 	if err != nil {
 		return err
 	}
+	prompt := c.recompile(a)
+	s.saveLocked()
+	return s.answer(w, prompt)
+}
+
+// recompile returns the new prompt.
+func (c *conversation) recompile(a *agent) string {
 	prompt := a.prompt()
 	for _, m := range c.Messages {
 		if m.Role == "system" {
@@ -161,8 +171,7 @@ func (s *Server) recompile(w http.ResponseWriter, _ *http.Request, p params) err
 			break
 		}
 	}
-	s.saveLocked()
-	return s.answer(w, prompt)
+	return prompt
 }
 
 // listMessages lists by position. Before and after compare positions in both
