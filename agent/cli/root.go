@@ -81,7 +81,7 @@ not name.`,
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
 	root.CompletionOptions.HiddenDefaultCmd = true
-	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.loginCommand(), s.doctorCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
+	root.AddCommand(s.initCommand(), s.statusCommand(), s.daemonCommand(), s.hooksCommand(), s.verifyCommand(), s.loginCommand(), s.doctorCommand(), s.resetCommand(), s.uninstallCommand(), s.versionCommand())
 	root.AddCommand(s.sessionsCommand(), s.memoryCommand(), s.logsCommand(), s.adminCommand())
 	root.AddCommand(s.pauseCommand(), s.resumeCommand(), s.privateCommand(), s.forgetCommand())
 	root.AddCommand(s.whispersCommand(), s.statuslineCommand())

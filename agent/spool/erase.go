@@ -1,6 +1,7 @@
 package spool
 
 import (
+	"crypto/sha256"
 	"errors"
 	"fmt"
 	"os"
@@ -91,8 +92,9 @@ func (s *Session) eraseLocked() error {
 		if err != nil {
 			return fmt.Errorf("erase lines of segment %d: %w", g.Seq, err)
 		}
-		previous = previous.Next(raw)
-		g.Bytes, g.Chain = int64(len(raw)), previous.String()
+		digest := segment.Sum(sha256.Sum256(raw))
+		previous = previous.NextDigest(digest)
+		g.Bytes, g.Digest, g.Chain = int64(len(raw)), digest.String(), previous.String()
 	}
 	next.Erasing = nil
 	next.Head, _ = next.At(next.Head.Segments)
@@ -146,7 +148,7 @@ func (s *Session) receiptsLocked(next *State, from int64) error {
 	var errs []error
 	for _, r := range receipts {
 		if g := next.Segment(r.Seq); g != nil && r.Seq >= from {
-			r.Chain = g.Chain
+			r.Digest, r.Chain = g.Digest, g.Chain
 			errs = append(errs, s.appendReceipt(r))
 		}
 	}

@@ -38,6 +38,9 @@ type Receipt struct {
 	First int64 `json:"first"`
 	Lines int64 `json:"lines"`
 
+	// Digest is the sha256 of the segment's uncompressed bytes, Chain the head
+	// after it, both in hex: each head follows from the one before and the digest.
+	Digest   string          `json:"digest,omitempty"`
 	Chain    string          `json:"chain"`
 	At       time.Time       `json:"at"`
 	Withheld []segment.Range `json:"withheld,omitempty"`
@@ -68,7 +71,7 @@ func (s *Session) receive(next *State, batch read.Batch) error {
 	h, g := batch.Header, next.Segments[len(next.Segments)-1]
 	r := Receipt{
 		Seq: g.Seq, Stream: h.Stream, Generation: h.Generation, Offset: h.Offset, EndOffset: h.EndOffset,
-		First: next.Head.Lines - g.Lines + 1, Lines: g.Lines, Chain: g.Chain, At: h.At, Withheld: h.Withheld,
+		First: next.Head.Lines - g.Lines + 1, Lines: g.Lines, Digest: g.Digest, Chain: g.Chain, At: h.At, Withheld: h.Withheld,
 	}
 	before := int64(0)
 	for _, at := range batch.Times {

@@ -2,6 +2,7 @@ package spool
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -162,9 +163,10 @@ func (s *Session) writeLocked(next *State, batch read.Batch) (int64, error) {
 	if err := s.spool.options.FS.WriteFile(filepath.Join(s.dir, segmentFile(h.Seq)), packed); err != nil {
 		return 0, fmt.Errorf("spool segment: %w", err)
 	}
+	digest := segment.Sum(sha256.Sum256(raw))
 	next.Segments = append(next.Segments, Segment{
 		Seq: h.Seq, Stream: h.Stream, Lines: int64(len(batch.Lines)), Bytes: int64(len(raw)),
-		Chain: previous.Next(raw).String(), CreatedAt: h.At, SlotState: SlotNone,
+		Digest: digest.String(), Chain: previous.NextDigest(digest).String(), CreatedAt: h.At, SlotState: SlotNone,
 	})
 	next.Head, _ = next.At(h.Seq)
 	return int64(len(packed)), nil
