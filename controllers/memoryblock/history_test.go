@@ -15,7 +15,7 @@ func TestChange(t *testing.T) {
 		"added":   {"a line at the end", "a", "a\nb", "+b"},
 		"apart":   {"what stays between two changes is left out", "a\nb\nc\nd\ne", "x\nb\nc\nd\ny", "-a\n+x\n-e\n+y"},
 		"moved":   {"a line that moved went and came", "a\nb\nc", "b\nc\na", "-a\n+a"},
-		"twice":   {"a line more of the same is one that came", "x\nx", "x\nx\nx", "+x"},
+		"twice":   {"a line more of the same is one that came", "x" + "\nx", "x" + "\nx" + "\nx", "+x"},
 		"blank":   {"a blank line is a line", "a\nb", "a\n\nb", "+"},
 	} {
 		t.Run(name, func(t *testing.T) {
