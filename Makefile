@@ -60,6 +60,7 @@ test-unit: versitygw race-note ## Run what needs no API server.
 .PHONY: e2e
 e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
 	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
+	go test -tags $(TAGS) -timeout 1h -count=1 -run '^TestFaultMatrix$$' ./controllers/session -matrix
 
 # The program is proprietary and comes from npm: where it cannot be had, the
 # tests with it are skipped, and say so.

@@ -102,12 +102,27 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 		return
 	}
 	state := session.State()
+	if state.UID != "" && state.UID != string(live.UID) {
+		if !upload.Rebuilt(live, &state, w.Workstation) {
+			if !state.Withdrawn {
+				w.withdraw(session, state.SessionID)
+			}
+			return
+		}
+		w.Log.Info("The session was made again in the cluster", "Session", session.Name())
+		w.local(state.SessionID, session.Update(func(state *spool.State) {
+			state.UID, state.Withdrawn, state.Applied = string(live.UID), false, nil
+		}))
+		w.Changed()
+		state = session.State()
+	}
 	if state.Withdrawn {
 		return
 	}
-	if state.UID != "" && state.UID != string(live.UID) {
-		w.withdraw(session, state.SessionID)
-		return
+	if upload.Behind(live, &state, w.Workstation) {
+		w.Log.Info("The cluster was restored from an older backup", "Session", session.Name())
+		w.local(state.SessionID, session.Update(func(state *spool.State) { state.Applied = nil }))
+		w.Changed()
 	}
 	w.local(state.SessionID, errors.Join(
 		w.verified(session, live),

@@ -55,6 +55,11 @@ func plan(live *v1alpha1.Session, state *spool.State, me who) (v1alpha1.Writer, 
 		return entry, true, nil
 	}
 	there, ok := state.At(mine.Segments)
+	if !ok && restored(live, state, me.workstation) {
+		entry := describe(state, ready, me)
+		entry.PreviousChain = mine.Chain
+		return entry, true, nil
+	}
 	if !ok || there.Chain != mine.Chain {
 		return v1alpha1.Writer{}, false, ErrDisagree
 	}
@@ -74,13 +79,47 @@ func compatible(live *v1alpha1.Session, state *spool.State, me who) error {
 	switch {
 	case live.Spec.Owner != me.owner:
 		return ErrNameTaken
-	case state.UID != "" && string(live.UID) != state.UID:
+	case state.UID != "" && string(live.UID) != state.UID && !Rebuilt(live, state, me.workstation):
 		return ErrWithdrawn // and made again by somebody; not by us
 	case live.Spec.MemoryRef.Name != me.memory,
 		state.Project == nil || live.Spec.Project.Remote != state.Project.Remote:
 		return ErrOtherSession
 	}
 	return nil
+}
+
+// Rebuilt reports whether a Session under another uid is the one that the
+// state was written for, made again from the archive: it names a head of ours.
+func Rebuilt(live *v1alpha1.Session, state *spool.State, workstation string) bool {
+	mine := writer(live, workstation)
+	if mine == nil || mine.Segments == 0 {
+		return false
+	}
+	mark, ok := state.At(mine.Segments)
+	return ok && mark.Chain == mine.Chain
+}
+
+// restored reports whether the cluster was restored from an older backup: its
+// entry is of before what we remember, and the archive, which it says it has
+// caught up with, has a head of ours.
+func restored(live *v1alpha1.Session, state *spool.State, workstation string) bool {
+	mine := writer(live, workstation)
+	if mine == nil || mine.Segments >= state.Verified.Segments || live.Status.SyncState == nil {
+		return false
+	}
+	for _, sync := range live.Status.SyncState.Writers {
+		if sync.Workstation == workstation {
+			mark, ok := state.At(sync.Verified.Segments)
+			return ok && mark.Chain == sync.Verified.Chain
+		}
+	}
+	return false
+}
+
+// Behind reports whether the cluster's entry says less than it once did.
+func Behind(live *v1alpha1.Session, state *spool.State, workstation string) bool {
+	mine := writer(live, workstation)
+	return mine != nil && state.Applied != nil && mine.Segments < state.Applied.Segments && restored(live, state, workstation)
 }
 
 // describe returns the entry for the segments up to ready.

@@ -73,7 +73,35 @@ func TestPlan(t *testing.T) {
 		write  bool
 		err    error
 	}
+	again := liveOf(entryOf(3, "c2"))
+	again.UID = "another uid"
+	stranger := liveOf(edit(entryOf(3, "c2"), func(w *v1alpha1.Writer) { w.Chain = "x" }))
+	stranger.UID = "another uid"
+	back := func(chain string) *v1alpha1.Session {
+		live := liveOf(entryOf(2, "c1"))
+		live.Status.SyncState = &v1alpha1.SyncState{Writers: []v1alpha1.WriterSync{{
+			Workstation: "ws-1", Verified: v1alpha1.WriterVerified{Segments: 4, Chain: chain},
+		}}}
+		return live
+	}
 	for name, tt := range map[string]test{
+		"made again from the archive": {
+			reason: "a Session that names a head of ours is ours, whatever its uid", live: again, state: stateOf(3, 4, 4),
+			want: entryOf(4, "c3", 4), write: true,
+		},
+		"made again by a stranger": {
+			reason: "another head under another uid is a deleted Session", live: stranger, state: stateOf(3, 4, 4), err: ErrWithdrawn,
+		},
+		"restored": {
+			reason: "an entry of before is brought up to date once the archive shows our head", live: back("c4"), state: stateOf(4, 5, 5),
+			want: entryOf(5, "c2", 5), write: true,
+		},
+		"restored, not caught up": {
+			reason: "without our head in the archive nothing is proved", live: liveOf(entryOf(2, "c1")), state: stateOf(4, 5, 5), err: ErrDisagree,
+		},
+		"restored, another chain": {
+			reason: "another head in the archive proves the opposite", live: back("x"), state: stateOf(4, 5, 5), err: ErrDisagree,
+		},
 		"new entry": {
 			reason: "it starts at chain 0", live: liveOf(elsewhere), state: stateOf(0, 2, 3),
 			want: entryOf(2, "c0", 1, 2), write: true,

@@ -37,6 +37,8 @@ type record struct {
 	Format   int       `json:"format"`
 	Revision int64     `json:"revision"`
 	UID      types.UID `json:"uid"`
+	// Forgotten says that the owner had all of it erased: it is not made again.
+	Forgotten bool `json:"forgotten,omitempty"`
 	// Spec is the Session's, with the writers as far as they are verified.
 	Spec v1alpha1.SessionSpec `json:"spec"`
 	// Status is the Session's, without what others can tell: conditions,
@@ -199,7 +201,7 @@ func (r *Reconciler) keep(ctx context.Context, s *scope, before *v1alpha1.Sessio
 		return nil
 	}
 	rec := recordOf(s.ses)
-	if before.Status.SyncState != nil && st.Record > 0 && equality.Semantic.DeepEqual(rec.Status, recordOf(before).Status) {
+	if old := recordOf(before); before.Status.SyncState != nil && st.Record > 0 && rec.Forgotten == old.Forgotten && equality.Semantic.DeepEqual(rec.Status, old.Status) {
 		return nil
 	}
 	st.Record++
@@ -222,6 +224,10 @@ func (r *Reconciler) keep(ctx context.Context, s *scope, before *v1alpha1.Sessio
 // recordOf is a Session's record, without its revision.
 func recordOf(ses *v1alpha1.Session) *record {
 	rec := &record{Format: recordFormat, UID: ses.UID, Spec: *ses.Spec.DeepCopy(), Status: *ses.Status.DeepCopy()}
+	rec.Forgotten = slices.ContainsFunc(ses.Spec.Requests, func(q v1alpha1.Request) bool {
+		return q.Kind == v1alpha1.RequestForget && q.Workstation == "" && spanOf(&q).all() &&
+			slices.ContainsFunc(ses.Status.Answered, func(a v1alpha1.Answer) bool { return a.ID == q.ID })
+	})
 	st := &rec.Status
 	st.Conditions, st.Whispers, st.Answered, st.ObservedGeneration, st.State, st.Lag = nil, nil, nil, 0, "", 0
 	rec.Spec.Requests, rec.Spec.Lines = nil, 0

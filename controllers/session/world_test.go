@@ -83,7 +83,10 @@ type world struct {
 	identity  seal.Identity
 	key       types.NamespacedName
 
-	r        *Reconciler
+	r         *Reconciler
+	stopTurns func()
+	// early is a status of before.
+	early    *v1alpha1.SessionStatus
 	counter  *fault.Counter
 	recorder *events.FakeRecorder
 	writers  map[string]*writer
@@ -177,6 +180,7 @@ func (w *world) restart() {
 	turns := NewTurns()
 	run, stop := context.WithCancel(context.WithoutCancel(ctx))
 	w.t.Cleanup(stop)
+	w.stopTurns = stop
 	go func() { _ = turns.Start(run) }()
 	w.recorder = events.NewFakeRecorder(64)
 	opener := connect.New(c, w.counter.Wrap(nil), clock.RealClock{})

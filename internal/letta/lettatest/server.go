@@ -187,6 +187,22 @@ func (s *Server) Conversations() []Conversation {
 	return out
 }
 
+// Heard is every text that a user's message ever had, in conversations that
+// are deleted as well.
+func (s *Server) Heard() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var out []string
+	for _, c := range s.state.Conversations {
+		for _, m := range c.Messages {
+			if m.Role == "user" {
+				out = append(out, m.Text)
+			}
+		}
+	}
+	return out
+}
+
 // nowLocked gives times that never repeat: the real server's have
 // microseconds, and listings are ordered by them.
 func (s *Server) nowLocked() time.Time {
