@@ -63,7 +63,7 @@ func (s *suite) crash() {
 	release := s.Hold()
 	defer release()
 	in := input()
-	done := s.start(t.Context(), ref, in, letta.SendOptions{})
+	done := s.start(t.Context(), ref, in)
 	s.becomes(t, ref, in.ClientID, letta.DeliveryRunning)
 	restart := s.Crash(t)
 	r := <-done

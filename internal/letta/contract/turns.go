@@ -162,10 +162,10 @@ func (s *suite) sendAgain() {
 }
 
 // start sends in the background.
-func (s *suite) start(ctx context.Context, ref letta.Ref, in letta.Input, opt letta.SendOptions) <-chan result {
+func (s *suite) start(ctx context.Context, ref letta.Ref, in letta.Input) <-chan result {
 	out := make(chan result, 1)
 	go func() {
-		turn, err := s.Client.Send(ctx, ref, []letta.Input{in}, opt)
+		turn, err := s.Client.Send(ctx, ref, []letta.Input{in}, letta.SendOptions{})
 		out <- result{turn, err}
 	}()
 	return out
@@ -182,7 +182,7 @@ func (s *suite) busy() {
 	ref := s.conversation(t)
 	release := s.Hold()
 	first, second := input(), input()
-	done := s.start(t.Context(), ref, first, letta.SendOptions{})
+	done := s.start(t.Context(), ref, first)
 	running := s.becomes(t, ref, first.ClientID, letta.DeliveryRunning)
 
 	_, err := s.Client.Send(t.Context(), ref, []letta.Input{second}, letta.SendOptions{})
@@ -215,7 +215,7 @@ func (s *suite) turnCancelled() {
 	release := s.Hold()
 	defer release()
 	in := input()
-	done := s.start(t.Context(), ref, in, letta.SendOptions{})
+	done := s.start(t.Context(), ref, in)
 	s.becomes(t, ref, in.ClientID, letta.DeliveryRunning)
 	if err := s.Client.Cancel(t.Context(), ref); err != nil {
 		t.Fatalf("Cancel: %v", err)
@@ -263,7 +263,7 @@ func (s *suite) callerLeaves() {
 	in := input()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	done := s.start(ctx, ref, in, letta.SendOptions{})
+	done := s.start(ctx, ref, in)
 	s.becomes(t, ref, in.ClientID, letta.DeliveryRunning)
 	cancel()
 	r := <-done
