@@ -77,7 +77,7 @@ func (l *Ledger) Open(ctx context.Context, m *v1alpha1.TeamMemory, owner string,
 	tomorrow := now.UTC().Truncate(24 * time.Hour).Add(24 * time.Hour)
 	spent := func(what string, n int64) error {
 		return outcome.Waitf(v1alpha1.BudgetExhaustedReason, tomorrow.Sub(now),
-			"%s %d tokens that TeamMemory %s has for a day; it goes on on %s at 00:00 UTC, or when spec.budget.dailyTokens is raised", what, n, m.Name, Day(tomorrow))
+			"%s %d tokens that TeamMemory %s has for a day; deliveries continue on %s at 00:00 UTC, or when spec.budget.dailyTokens is raised", what, n, m.Name, Day(tomorrow))
 	}
 	switch {
 	case total >= limit:
@@ -131,7 +131,7 @@ func (l *Ledger) Today(ctx context.Context, m *v1alpha1.TeamMemory) (*v1alpha1.D
 
 // percent rounds down, so that 100 means that nothing is left.
 func percent(part, whole int64) int32 {
-	return int32(min(float64(part)/float64(whole)*100, 1_000_000)) //nolint:gosec // bounded
+	return int32(min(float64(part)/float64(whole)*100, 1_000_000))
 }
 
 // Forget drops what is known of a memory that was deleted.

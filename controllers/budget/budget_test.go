@@ -75,7 +75,7 @@ func TestWhatIsLeftOfADay(t *testing.T) {
 	}{
 		"nothing spent":          {"all is left", 1000, nil, "ada", false, ""},
 		"one below":              {"a turn begins while anything is left", 1000, []turn{{"bob", false, 999}}, "ada", false, ""},
-		"all":                    {"nothing is left for anybody", 1000, []turn{{"bob", false, 1000}}, "ada", false, "spent are the 1000 tokens that TeamMemory alpha has for a day; it goes on on 2026-12-01 at 00:00 UTC"},
+		"all":                    {"nothing is left for anybody", 1000, []turn{{"bob", false, 1000}}, "ada", false, "spent are the 1000 tokens that TeamMemory alpha has for a day; deliveries continue on 2026-12-01 at 00:00 UTC"},
 		"the default":            {"2,000,000 where nothing is said", 0, []turn{{"bob", false, 2_000_000}}, "ada", false, "spent are the 2000000 tokens"},
 		"a quarter":              {"one owner cannot use up the day of all", 1000, []turn{{"ada", false, 250}}, "ada", false, "this owner has spent a quarter of the 1000 tokens"},
 		"somebody else's":        {"nor is he stopped by another's quarter", 1000, []turn{{"bob", false, 250}}, "ada", false, ""},

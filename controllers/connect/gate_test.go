@@ -85,7 +85,7 @@ func standing(d *dead) (*Opener, gated) {
 func TestAThousandSessionsAreOneRetry(t *testing.T) {
 	refused := func() error { return fmt.Errorf("look up: %w: connection refused", letta.ErrUnavailable) }
 	hang := func() error {
-		time.Sleep(30 * time.Second) //nolint:forbidigo // in a bubble
+		time.Sleep(30 * time.Second)
 		return fmt.Errorf("look up: %w: no answer in time", letta.ErrUnavailable)
 	}
 	for name, c := range map[string]struct {
@@ -130,7 +130,7 @@ func TestRetryAfterIsHonoured(t *testing.T) {
 		o, client := standing(d)
 		_, _, _ = client.Lookup(t.Context(), letta.Ref{}, "id")
 		for range 599 {
-			time.Sleep(time.Second) //nolint:forbidigo // in a bubble
+			time.Sleep(time.Second)
 			if _, _, err := client.Lookup(t.Context(), letta.Ref{}, "id"); !errors.Is(err, letta.ErrUnavailable) {
 				t.Fatalf("lookup: %v", err)
 			}
@@ -156,7 +156,7 @@ func TestASendIsNotTheTrial(t *testing.T) {
 		_, client := standing(d)
 		for range 100 {
 			_, _ = client.Send(t.Context(), letta.Ref{}, nil, letta.SendOptions{}) // fails
-			time.Sleep(time.Minute)                                                //nolint:forbidigo // in a bubble
+			time.Sleep(time.Minute)
 		}
 		if n := d.sends.Load(); n != 1 {
 			t.Errorf("%d sends to a dead server, want the first alone", n)
@@ -189,7 +189,7 @@ func TestARefusedKeyIsAskedForOnce(t *testing.T) {
 		}
 		m.Generation--
 		_ = o.LettaError(m, letta.ErrUnauthorized)
-		time.Sleep(refused) //nolint:forbidigo // in a bubble
+		time.Sleep(refused)
 		if err := o.Resting(m); err != nil {
 			t.Errorf("it is never asked again: %v", err)
 		}

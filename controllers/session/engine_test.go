@@ -217,7 +217,7 @@ func TestASpentBudgetHoldsUntilTomorrow(t *testing.T) {
 	a.segment(userLine("u9", "Too late for today."))
 	a.apply()
 	s = w.until("the end of the budget", reasonIs(v1alpha1.DeliveredCondition, v1alpha1.BudgetExhaustedReason))
-	if c := condition(s, v1alpha1.DeliveredCondition); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "it goes on on 2026-12-01 at 00:00 UTC") {
+	if c := condition(s, v1alpha1.DeliveredCondition); c.Status != metav1.ConditionUnknown || !strings.Contains(c.Message, "deliveries continue on 2026-12-01 at 00:00 UTC") {
 		t.Errorf("Delivered is %s: %s", c.Status, c.Message)
 	}
 	w.quiet("a spent budget")

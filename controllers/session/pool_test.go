@@ -34,7 +34,7 @@ type office struct {
 	clock   clock.PassiveClock
 }
 
-func newOffice(t testing.TB, slots int) *office {
+func newOffice(t *testing.T, slots int) *office {
 	t.Helper()
 	o := &office{
 		turns: NewTurns(), slots: slots, claim: map[types.NamespacedName]claim{}, left: map[types.NamespacedName]int{},
@@ -45,7 +45,7 @@ func newOffice(t testing.TB, slots int) *office {
 }
 
 // open runs the turns until the end of the test, and waits for the last.
-func open(t testing.TB, turns *Turns) {
+func open(t *testing.T, turns *Turns) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan struct{})
@@ -116,7 +116,7 @@ func (o *office) crowd(sessions, owners int) {
 }
 
 // newcomer measures, in turns, how long a single delta waits in a crowd.
-func newcomer(t testing.TB, sessions, owners, slots int, after time.Duration) float64 {
+func newcomer(t *testing.T, sessions, owners, slots int, after time.Duration) float64 {
 	t.Helper()
 	o := newOffice(t, slots)
 	o.crowd(sessions, owners)

@@ -91,6 +91,8 @@ type scope struct {
 	key types.NamespacedName
 	// mem is the Session's TeamMemory; set before the phases run.
 	mem *v1alpha1.TeamMemory
+	// adopted says that the status was compared with the record.
+	adopted bool
 	// archive keeps the segments read in this reconcile.
 	archive map[segmentID]*archived
 	// kept is the size of those that were verified in it, in bytes.
@@ -171,7 +173,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		r.Turns.abandon(s.key)
 		return res, err
 	}
-	if obj.Status.SyncState != nil {
+	if s.adopted && obj.Status.SyncState != nil {
 		r.revisions.set(obj.UID, obj.Status.SyncState.Record)
 	}
 	for _, f := range s.after {
@@ -200,6 +202,7 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		}
 		return err
 	}
+	s.adopted = true
 	for i, p := range phases {
 		err, apart := p.run(ctx, s), p.apart
 		if err == nil && p.condition == v1alpha1.DeliveredCondition {

@@ -230,8 +230,7 @@ func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket,
 // It waits longer with each failure, whatever else wakes the Session: a turn
 // costs money, and a queue's own backoff begins anew with every wait.
 func (r *Reconciler) failed(ctx context.Context, s *scope, turn letta.Turn, err error) error {
-	var busy *letta.BusyError
-	if errors.As(err, &busy) { // nothing was sent
+	if _, busy := errors.AsType[*letta.BusyError](err); busy { // nothing was sent
 		if r.overdue(s, s.ses.Status.SyncState.Delivery) {
 			return r.cancelRunning(ctx, s) // what runs there is older than any turn may be
 		}

@@ -139,7 +139,7 @@ func measure(ctx context.Context, samples int, turn time.Duration) (_ []row, err
 	if b.desk, err = b.stack.Workstation(b.team, "ada", "desk"); err != nil {
 		return nil, err
 	}
-	defer b.desk.StopDaemon()
+	defer b.desk.StopDaemon() //nolint:contextcheck // stopping must outlive the context
 	if err := b.desk.Init(ctx); err != nil {
 		return nil, err
 	}
