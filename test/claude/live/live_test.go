@@ -239,6 +239,19 @@ func (w *world) readToEnd(session string) error {
 	return nil
 }
 
+// onDisk waits until the transcript has a number of answers: Stop may be called
+// before the last one is written.
+func (w *world) onDisk(session string, answers int) {
+	w.t.Helper()
+	w.must(stack.Eventually(w.t.Context(), within, func() error {
+		written, err := os.ReadFile(w.Transcripts()[session])
+		if n := strings.Count(string(written), `"type":"assistant"`); n < answers {
+			return fmt.Errorf("%d answers are in the transcript, want %d", n, answers)
+		}
+		return err
+	}))
+}
+
 // arrives waits until Letta has these words of a session, each once and in this
 // order, and no others.
 func (w *world) arrives(session string, want []said) {

@@ -99,3 +99,41 @@ func (w *world) census() {
 	}
 	w.t.Logf("records of %d transcripts: %v", files, total)
 }
+
+// TestAForkDoesNotTellWhatItsTalkWithheld pauses a talk for one prompt, and forks
+// it: the copy of that prompt has another offset, in another file.
+func TestAForkDoesNotTellWhatItsTalkWithheld(t *testing.T) {
+	w := newWorld(t, nil)
+	ctx := t.Context()
+	w.Model.Script(&claude.Rule{When: "FOXGLOVE", Blocks: []claude.Block{{Text: "FOXGLOVE it is."}}})
+	k := w.talk()
+	k.asks("this is heard")
+	first := k.Session()
+	heard := []said{user("this is heard"), assistant("Noted.")}
+	w.arrives(first, heard)
+	_, err := w.desk.Run(ctx, "pause")
+	w.must(err)
+	k.asks("FOXGLOVE is between us")
+	w.onDisk(first, 2)
+	_, err = w.desk.Run(ctx, "resume")
+	w.must(err)
+	k.asks("this is heard again")
+	heard = append(heard, user("this is heard again"), assistant("Noted."))
+	w.must(k.Hangup(ctx))
+	w.arrives(first, heard)
+
+	k = w.talk("--resume", first, "--fork-session")
+	k.asks("in the fork")
+	fork := k.Session()
+	w.must(k.Hangup(ctx))
+	w.arrives(fork, []said{user("in the fork"), assistant("Noted.")})
+	w.arrives(first, heard)
+	for _, id := range []string{first, fork} {
+		written, err := os.ReadFile(w.Transcripts()[id])
+		w.must(err)
+		if !strings.Contains(string(written), "FOXGLOVE") {
+			t.Errorf("the transcript of %s does not hold the words: this tests nothing", id)
+		}
+	}
+	w.nowhere("FOXGLOVE")
+}

@@ -3,14 +3,11 @@
 package live
 
 import (
-	"fmt"
-	"os"
 	"strings"
 	"syscall"
 	"testing"
 
 	"github.com/undersong-dev/undersong/test/claude"
-	"github.com/undersong-dev/undersong/test/stack"
 )
 
 func bash(id, command string) claude.Block {
@@ -77,14 +74,7 @@ func TestATalkArrivesAsItWasSpoken(t *testing.T) {
 	k = w.talk("--continue")
 	k.asks("the talk goes on")
 	two = append(two, user("the talk goes on"), assistant("Noted."))
-	// Stop may come before the answer is on the disk, and the kill between them.
-	w.must(stack.Eventually(ctx, within, func() error {
-		written, err := os.ReadFile(w.Transcripts()[second])
-		if n := strings.Count(string(written), `"type":"assistant"`); n < 2 {
-			return fmt.Errorf("%d answers are in the transcript, want two", n)
-		}
-		return err
-	}))
+	w.onDisk(second, 2) // else the kill may come between Stop and the answer's record
 	w.must(k.Signal(syscall.SIGKILL))
 	w.must(k.Gone(ctx, within))
 
