@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -251,6 +252,22 @@ func (h call) begin(policy note.Policy, mode note.Recall) error {
 	return whisper.Begin(h.home, h.session, h.cwd, mode)
 }
 
+const (
+	// deafAfter is how old a note is that no daemon will take any more.
+	deafAfter = 10 * time.Minute
+	deafLine  = "undersong: its daemon does not start, so nothing is sent; nothing is lost meanwhile (undersong status)"
+)
+
+// deaf reports, at the start of a session, whether no daemon has taken the notes
+// of earlier hooks: it cannot say so itself.
+func (h call) deaf() bool {
+	if h.event != SessionStart || locked(filepath.Join(h.home, LockFile)) {
+		return false
+	}
+	oldest := note.Oldest(h.home)
+	return !oldest.IsZero() && h.at.Sub(oldest) > deafAfter
+}
+
 // whispers claims what waits and returns the line to print, or nothing. With an
 // error, too, there may be a line.
 func (h call) whispers() ([]byte, error) {
@@ -274,10 +291,12 @@ func (h call) whispers() ([]byte, error) {
 	}
 	text, notices, claimed, err := whisper.Claim(h.home, h.session, h.at, limit)
 	errs = append(errs, err)
-	if len(claimed) == 0 {
-		return nil, errors.Join(errs...)
+	if len(claimed) > 0 {
+		crash.Point(crash.HookWhisperClaimed)
 	}
-	crash.Point(crash.HookWhisperClaimed)
+	if h.deaf() {
+		notices = strings.TrimPrefix(notices+"; "+deafLine, "; ")
+	}
 	o := output{SystemMessage: notices}
 	if text != "" {
 		o.HookSpecificOutput = &specific{HookEventName: h.event, AdditionalContext: text}

@@ -526,3 +526,33 @@ func TestTheTeamsPolicyIsKept(t *testing.T) {
 		})
 	}
 }
+
+// TestADaemonThatDoesNotStart: the session says so at its start, once, and the
+// notes do not grow without end.
+func TestADaemonThatDoesNotStart(t *testing.T) {
+	home := configure(t, func(c *note.Config) { c.Daemon = "/nowhere/undersong" })
+	at := now
+	call := func(stdin string) string {
+		var out bytes.Buffer
+		hook.Run(strings.NewReader(stdin), &out, hook.Env{Now: func() time.Time { return at }})
+		return out.String()
+	}
+	if got := call(event("SessionStart", "source", "startup")); got != "" {
+		t.Errorf("at once: %s", got)
+	}
+	for i := range 300 {
+		at = at.Add(time.Minute)
+		if got := call(event("PreToolUse", "tool_use_id", fmt.Sprint("t", i))); got != "" {
+			t.Fatalf("before a tool call: %s", got)
+		}
+	}
+	if got := call(event("SessionStart", "source", "resume")); !strings.Contains(got, "daemon does not start") || strings.Count(got, "undersong: ") != 1 {
+		t.Errorf("at the next start: %s", got)
+	}
+	if n := len(notes(t, home)); n > 40 {
+		t.Errorf("%d notes wait", n)
+	}
+	if n := len(tree(t, filepath.Join(home, "once"))); n > 40 {
+		t.Errorf("%d marks are kept", n)
+	}
+}

@@ -62,9 +62,13 @@ func (h call) mark(path string) error {
 		}
 		return createNew(path) // no links here, or no more of them
 	}
-	// The first one of this span, or ever.
+	// The first one of this span, or ever. Where no daemon can start, nobody
+	// else removes the older ones.
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return err
+	}
+	if err := sweepOnce(h.home, h.at); err != nil {
+		h.log("sweep marks", err)
 	}
 	if err := createNew(mark); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
@@ -89,7 +93,15 @@ func createNew(path string) error {
 // Sweep removes what hooks leave behind and nobody needs any more. The daemon
 // calls it now and then.
 func Sweep(home string, now time.Time) error {
-	errs := []error{note.Sweep(home, now)}
+	if err := errors.Join(note.Sweep(home, now), sweepOnce(home, now)); err != nil {
+		return fmt.Errorf("sweep after hooks: %w", err)
+	}
+	return nil
+}
+
+// sweepOnce removes the marks of spans that nobody looks at any more.
+func sweepOnce(home string, now time.Time) error {
+	var errs []error
 	dir := filepath.Join(home, onceDir)
 	entries, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -101,8 +113,5 @@ func Sweep(home string, now time.Time) error {
 			errs = append(errs, os.RemoveAll(filepath.Join(dir, e.Name())))
 		}
 	}
-	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("sweep after hooks: %w", err)
-	}
-	return nil
+	return errors.Join(errs...)
 }

@@ -111,14 +111,38 @@ func LoadConfig(home string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
 	}
-	var c Config
-	if err := json.Unmarshal(data, &c); err != nil {
+	var read stored
+	if err := json.Unmarshal(data, &read); err != nil {
 		return Config{}, fmt.Errorf("parse %s: %w: %w", configFile, ErrConfig, err)
+	}
+	c := read.Config
+	if read.Home != "" && !sameFolder(read.Home, home) {
+		return Config{}, fmt.Errorf("%s was made for another folder: %w", configFile, ErrConfig)
 	}
 	if c.Version < 1 || c.Version > Version {
 		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", configFile, c.Version, Version, ErrConfig)
 	}
 	return c, nil
+}
+
+// stored is a configuration as it lies on the disk, with the folder that it was
+// made for: one that was copied, or came with a repository that sets
+// UNDERSONG_HOME to a folder of its own, is refused.
+type stored struct {
+	Config
+	Home string `json:"home,omitempty"`
+}
+
+func sameFolder(a, b string) bool {
+	if filepath.Clean(a) == filepath.Clean(b) {
+		return true
+	}
+	one, err := os.Stat(a)
+	if err != nil {
+		return false
+	}
+	other, err := os.Stat(b)
+	return err == nil && os.SameFile(one, other)
 }
 
 // private returns an error unless the file is the user's alone. A repository
@@ -144,7 +168,7 @@ func private(info fs.FileInfo) error {
 // if there is none. It sets Version.
 func SaveConfig(home string, c Config) error {
 	c.Version = Version
-	data, err := json.MarshalIndent(c, "", "  ")
+	data, err := json.MarshalIndent(stored{Config: c, Home: filepath.Clean(home)}, "", "  ")
 	if err != nil {
 		return fmt.Errorf("format %s: %w", configFile, err)
 	}

@@ -32,6 +32,10 @@ const (
 	// maxList bounds what List reads in one call.
 	maxList = 1000
 
+	// maxSame bounds how many notes of one content wait. Where no daemon can
+	// start, more would only fill the disk: they say what these say.
+	maxSame = 16
+
 	// keepSame is how long a content is kept to be linked to.
 	keepSame = 24 * time.Hour
 
@@ -119,8 +123,11 @@ func Write(home string, n Note) error {
 	dir := filepath.Join(home, notesDir)
 	name := filepath.Join(dir, fileName(n.At))
 	same := filepath.Join(dir, sameDir, hash(data))
-	if stored, err := durable.ReadFile(same, maxNote); err == nil && bytes.Equal(stored, data) && os.Link(same, name) == nil {
-		return nil
+	if stored, err := durable.ReadFile(same, maxNote); err == nil && bytes.Equal(stored, data) {
+		info, err := os.Stat(same)
+		if err == nil && durable.Links(info) > maxSame || os.Link(same, name) == nil {
+			return nil
+		}
 	}
 	err = put(name, data)
 	if errors.Is(err, fs.ErrNotExist) { // the first note ever
@@ -133,6 +140,20 @@ func Write(home string, n Note) error {
 	}
 	share(name, same)
 	return nil
+}
+
+// Oldest returns when the oldest note that waits was written; the zero time
+// when none waits.
+func Oldest(home string) time.Time {
+	names, err := list(filepath.Join(home, notesDir))
+	if err != nil || len(names) == 0 {
+		return time.Time{}
+	}
+	at, err := timeOf(names[0])
+	if err != nil {
+		return time.Time{} // of another make; the daemon sets it aside
+	}
+	return at
 }
 
 // share lets the next notes of this content be links to this one. What fails,

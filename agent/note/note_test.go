@@ -160,10 +160,12 @@ func TestNotesAreWhole(t *testing.T) {
 	home := t.TempDir()
 	const writers, each = 8, 25
 	var wg sync.WaitGroup
-	for range writers {
+	for i := range writers {
 		wg.Go(func() {
-			for range each {
-				if err := note.Write(home, example(1)); err != nil { // same time, same process
+			for j := range each {
+				n := example(1) // same time, same process
+				n.Cwd = fmt.Sprintf("/src/%d/%d", i, j/5)
+				if err := note.Write(home, n); err != nil {
 					t.Error(err)
 				}
 			}
@@ -427,4 +429,62 @@ func notes(files []note.File) []note.Note {
 		out = append(out, f.Note)
 	}
 	return out
+}
+
+// TestEqualNotesAreBounded: where no daemon takes them, they do not fill the
+// disk; one that takes them lets more come.
+func TestEqualNotesAreBounded(t *testing.T) {
+	home := t.TempDir()
+	n := example(1)
+	for round := range 2 {
+		for i := range 100 {
+			n.At = n.At.Add(time.Duration(i) * time.Second)
+			if err := note.Write(home, n); err != nil {
+				t.Fatal(err)
+			}
+		}
+		files, err := note.List(home)
+		if err != nil || len(files) < 2 || len(files) > 20 {
+			t.Errorf("round %d: %d notes wait, %v", round, len(files), err)
+		}
+		for _, f := range files {
+			if err := note.Remove(home, f.Name); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if at := note.Oldest(home); !at.IsZero() {
+		t.Errorf("the oldest of none is of %v", at)
+	}
+}
+
+// TestConfigOfAnotherFolder: one that came with a repository, whose settings
+// name it as the state directory, is refused, whatever its mode.
+func TestConfigOfAnotherFolder(t *testing.T) {
+	home, planted := filepath.Join(t.TempDir(), "state"), filepath.Join(t.TempDir(), "repository", "state")
+	if err := note.SaveConfig(home, note.Config{Daemon: "/bin/sh"}); err != nil {
+		t.Fatal(err)
+	}
+	data, err := os.ReadFile(filepath.Join(home, "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(planted, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(planted, "config.json"), data, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := note.LoadConfig(planted); !errors.Is(err, note.ErrConfig) {
+		t.Errorf("a copy elsewhere: %v", err)
+	}
+	if _, err := note.LoadConfig(home); err != nil {
+		t.Errorf("where it was made: %v", err)
+	}
+	link := filepath.Join(t.TempDir(), "link")
+	if err := os.Symlink(home, link); err == nil {
+		if _, err := note.LoadConfig(link); err != nil {
+			t.Errorf("by another name: %v", err)
+		}
+	}
 }
