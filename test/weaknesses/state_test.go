@@ -121,7 +121,10 @@ func TestW06(t *testing.T) {
 func TestW10(t *testing.T) {
 	d := sit(t)
 	d.start()
-	d.say(3)
+	d.say(1)
+	d.hook("UserPromptSubmit")
+	d.spooled(1) // the daemon has begun, and nothing else lets it look
+	d.say(2)
 	d.hook("Stop")
 	d.spooled(3) // read at the first look
 	d.say(1)     // the answer, late
