@@ -133,6 +133,9 @@ func (w *world) forget(s *replay.Session, dead func() bool, revive func()) {
 	w.must(err)
 	for info, err := range bucket.List(w.t.Context(), segment.ArchivePrefix(live.Namespace, "ada", live.Name)) {
 		w.must(err)
+		if strings.HasSuffix(info.Key, "/session.json") {
+			continue // counters and digests
+		}
 		packed, err := bucket.Get(w.t.Context(), info.Key, segment.MaxPacked)
 		w.must(err)
 		raw, err := segment.Unpack(packed)
