@@ -127,16 +127,38 @@ func TestInstall(t *testing.T) {
 	i.must(err)
 	i.check(true)
 
+	// What a lead pins is the brief of every new session.
+	lena, err := i.parts.Cluster.Client(i.parts.Cluster.User("lena"))
+	i.must(err)
+	i.must(lena.Create(ctx, &v1alpha1.MemoryBlock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: team, Name: v1alpha1.MemoryBlockName("shared", "", "brief")},
+		Spec: v1alpha1.MemoryBlockSpec{
+			MemoryRef: v1alpha1.LocalRef{Name: "shared"}, Label: "brief", Mode: v1alpha1.BlockPinned, Value: "The lantern must be lit before dusk.",
+		},
+	}))
 	ada, s := i.join(made, "ada")
 	_, err = s.Start(ctx, "startup")
 	i.must(err)
 	i.turn(s, "Remember: release tags always start with the letter v.", "Noted.")
 	i.settled(made, s.Lines())
 
-	// Another developer is whispered to.
+	// Another developer: the brief at the start, the whisper at a prompt.
 	bob, other := i.join(made, "bob")
-	_, err = other.Start(ctx, "startup")
-	i.must(err)
+	played := []*replay.Session{s}
+	i.must(stack.Eventually(ctx, within, func() error {
+		other = replay.New(bob, bob.ClaudeDir(), other.Cwd, uuid.NewString()) // a session begins once
+		played = append(played, other)
+		start, err := other.Start(ctx, "startup")
+		i.must(err)
+		first, err := other.Prompt(ctx, "Good morning.")
+		i.must(err)
+		i.must(other.Answer(ctx, "Good morning."))
+		i.must(other.Stop(ctx, "Good morning."))
+		if !strings.Contains(start.Context+first.Context, "The lantern must be lit before dusk.") {
+			return fmt.Errorf("no brief at the start, nor at the first prompt: %q", start.Raw+first.Raw)
+		}
+		return nil
+	}))
 	i.turn(other, "With which letter do release tags start?", "I shall look it up.")
 	i.must(stack.Eventually(ctx, within, func() error {
 		out, err := bob.Run(ctx, "status", "--json")
@@ -152,7 +174,7 @@ func TestInstall(t *testing.T) {
 	}
 	i.must(other.Answer(ctx, "Then I go on."))
 	i.must(other.Stop(ctx, "Then I go on."))
-	before := i.settled(made, s.Lines()+other.Lines())
+	before := i.settled(made, lines(played))
 
 	// The same people, the same objects: an upgrade and a rollback change the
 	// controller and nothing that people made.
@@ -161,7 +183,7 @@ func TestInstall(t *testing.T) {
 	i.must(i.helm("rollback", release, "1"))
 	i.same(before, made)
 	i.turn(s, "Said after the rollback.", "Heard.")
-	before = i.settled(made, s.Lines()+other.Lines())
+	before = i.settled(made, lines(played))
 	if ada.DaemonPID() == 0 {
 		t.Error("ada's daemon did not live through the upgrade")
 	}
@@ -251,6 +273,14 @@ func (i *installed) settled(made *stack.Team, lines int64) []v1alpha1.Session {
 		return nil
 	}))
 	return last
+}
+
+func lines(sessions []*replay.Session) int64 {
+	var n int64
+	for _, s := range sessions {
+		n += s.Lines()
+	}
+	return n
 }
 
 func total(sessions []v1alpha1.Session) int64 {
