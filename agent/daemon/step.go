@@ -119,6 +119,9 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	if !batch.Moved && known && batch.Cursor.Generation == cursor.Generation {
 		return false, nil
 	}
+	if !known && !state.ForkedAt.IsZero() && !batch.Chained {
+		return false, nil // the copies, which tell of what it is a fork, come next
+	}
 	crash.Point(crash.AgentLinesRead)
 	for _, spoken := range batch.Spoken {
 		// Before the cursor passes the record: after a crash it is read again.

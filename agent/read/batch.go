@@ -59,6 +59,10 @@ type Batch struct {
 	// Project is that of the body lines; nil without any.
 	Project *Project
 
+	// Chained says that a record of the talk itself was read, heard or not, and
+	// not only what the harness notes for itself.
+	Chained bool
+
 	// Branch and ForkedFrom are the newest known, redacted; often empty.
 	Branch     redact.Redacted
 	ForkedFrom string

@@ -645,6 +645,9 @@ func TestCopiesInAForkAreWithheld(t *testing.T) {
 	if len(b.Header.Withheld) != 1 || b.Header.Withheld[0].Reason != ReasonInherited || b.Header.Withheld[0].FromIndex != 1 || b.Header.Withheld[0].ToIndex != 2 {
 		t.Errorf("withheld %+v", b.Header.Withheld)
 	}
+	if !b.Chained || must(t, newReader(t), transcriptAt(t, t.TempDir(), `{"type":"mode"}`), Cursor{}, Want{}).Chained {
+		t.Error("what the harness notes is told for the talk, or the other way round")
+	}
 	if b.ForkedFrom != "abc" {
 		t.Errorf("forked from %q: the copies tell, although they stay here", b.ForkedFrom)
 	}

@@ -111,6 +111,7 @@ func (s *step) line(line transcript.Line) bool {
 	if record.Cwd != "" {
 		s.batch.Cursor.LastCwd, s.batch.Cursor.LastEntrypoint = record.Cwd, record.Entrypoint
 	}
+	s.batch.Chained = s.batch.Chained || record.UUID != ""
 	if record.ForkedFrom != "" {
 		s.state.ForkedFrom = record.ForkedFrom // the copies are withheld
 	}

@@ -128,6 +128,13 @@ func TestAForkDoesNotTellWhatItsTalkWithheld(t *testing.T) {
 	w.must(k.Hangup(ctx))
 	w.arrives(fork, []said{user("in the fork"), assistant("Noted.")})
 	w.arrives(first, heard)
+	sessions, err := w.team.Sessions(ctx)
+	w.must(err)
+	for i := range sessions {
+		if sessions[i].Spec.SessionID == fork && sessions[i].Spec.ForkedFrom != first {
+			t.Errorf("the Session says that it is a fork of %q, want %s", sessions[i].Spec.ForkedFrom, first)
+		}
+	}
 	for _, id := range []string{first, fork} {
 		written, err := os.ReadFile(w.Transcripts()[id])
 		w.must(err)
