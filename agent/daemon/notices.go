@@ -94,11 +94,15 @@ func (l *loop) stateOf(held *spool.State, now time.Time) (state, bool) {
 	for _, t := range l.wrong() {
 		switch t.Part {
 		case upload.PartWorkstation:
-			return state{kindRevoked, kindRevoked + "-" + day(t.Since),
-				"undersong: this workstation was revoked, nothing more is uploaded; run undersong init to register it anew"}, true
+			return state{
+				kindRevoked, kindRevoked + "-" + day(t.Since),
+				"undersong: this workstation was revoked, nothing more is uploaded; run undersong init to register it anew",
+			}, true
 		case upload.PartLogin:
-			return state{kindLogin, kindLogin + "-" + day(t.Since),
-				"undersong: the login to the cluster has expired, nothing is lost meanwhile; run undersong login"}, true
+			return state{
+				kindLogin, kindLogin + "-" + day(t.Since),
+				"undersong: the login to the cluster has expired, nothing is lost meanwhile; run undersong login",
+			}, true
 		}
 	}
 	lines, since := waits(held)

@@ -50,7 +50,9 @@ func sit(t *testing.T) *sitting {
 	if s.session, err = queue.Ensure(noticed, c.Now()); err != nil {
 		t.Fatal(err)
 	}
-	s.update(func(state *spool.State) { state.Project = &read.Project{Name: "tide", Remote: "git.example.com/alpha/tide"} })
+	s.update(func(state *spool.State) {
+		state.Project = &read.Project{Name: "tide", Remote: "git.example.com/alpha/tide"}
+	})
 	return s
 }
 

@@ -307,6 +307,8 @@ func (h call) whispers() ([]byte, error) {
 	var line bytes.Buffer
 	encoder := json.NewEncoder(&line)
 	encoder.SetEscapeHTML(false) // people read it in the transcript
-	errs = append(errs, encoder.Encode(o))
+	if err := encoder.Encode(o); err != nil {
+		errs = append(errs, err)
+	}
 	return line.Bytes(), errors.Join(errs...)
 }

@@ -38,8 +38,9 @@ func (r Recall) rank() int {
 		return 1
 	case RecallBrief:
 		return 2
+	case RecallFull:
 	}
-	return 3
+	return 3 // what is no value of ours narrows nothing
 }
 
 // Narrow returns the narrowest of several. LETTA_MODE can be one of them: its

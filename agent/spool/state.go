@@ -36,7 +36,7 @@ type Segment struct {
 	Seq       int64     `json:"seq"`
 	Stream    string    `json:"stream"`
 	Lines     int64     `json:"lines"`
-	Bytes     int64     `json:"bytes"` // uncompressed
+	Bytes     int64     `json:"bytes"`            // uncompressed
 	Digest    string    `json:"digest,omitempty"` // sha256 of the uncompressed bytes, in hex
 	Chain     string    `json:"chain"`
 	CreatedAt time.Time `json:"createdAt"`

@@ -73,7 +73,7 @@ func Prompted(home, session string) error {
 		return fmt.Errorf("count prompt: %w", err)
 	}
 	hold := filepath.Join(dir, holdFile)
-	file, err := os.OpenFile(hold, os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // the name is ours
+	file, err := os.OpenFile(hold, os.O_WRONLY|os.O_APPEND, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // nothing is held back
 	}

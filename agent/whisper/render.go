@@ -11,9 +11,10 @@ import (
 
 const (
 	// TrustLearned is what the agent is told about what the memory wrote and
-	// nobody has checked, TrustPinned about what people of the team wrote.
+	// nobody has checked.
 	TrustLearned = "learned"
-	TrustPinned  = "pinned"
+	// TrustPinned is what it is told about what people of the team wrote.
+	TrustPinned = "pinned"
 
 	// maxAttribute bounds one attribute, in UTF-16 units: a remote has 253.
 	maxAttribute = 253

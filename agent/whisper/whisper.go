@@ -147,7 +147,7 @@ func store(home string, w Whisper, mkdir func(string) error, write func(string, 
 		return err
 	}
 	for range putAttempts {
-		known := false
+		var known bool
 		if known, err = ready(dir, w.ID, mkdir); known {
 			return nil
 		}

@@ -103,15 +103,15 @@ var disasters = map[string]disaster{
 		return nil
 	}},
 	"segment missing": {reason: "it is asked for again", strike: func(w *world) func() {
-		return w.spoil(func(a *writer, seq int64) { w.must(w.bucket.Delete(w.t.Context(), segment.InboxKey(a.uid, a.slot))) })
+		return w.spoil(func(a *writer, _ int64) { w.must(w.bucket.Delete(w.t.Context(), segment.InboxKey(a.uid, a.slot))) })
 	}},
 	"segment corrupt": {reason: "it is asked for again", strike: func(w *world) func() {
-		return w.spoil(func(a *writer, seq int64) {
+		return w.spoil(func(a *writer, _ int64) {
 			w.must(w.bucket.Put(w.t.Context(), segment.InboxKey(a.uid, a.slot), []byte("garbage")))
 		})
 	}},
 	"bomb": {reason: "it is not opened", strike: func(w *world) func() {
-		return w.spoil(func(a *writer, seq int64) {
+		return w.spoil(func(a *writer, _ int64) {
 			w.must(w.bucket.Put(w.t.Context(), segment.InboxKey(a.uid, a.slot), bomb()))
 		})
 	}},

@@ -415,7 +415,7 @@ func TestAWrongWhisper(t *testing.T) {
 	w.letta.FailTurn(lettatest.TurnFault{})
 	a.segment(userLine("u2", "Afterwards."))
 	a.apply()
-	s = w.settleDown()
+	w.settleDown()
 	a.segment(userLine("u3", "Once more."))
 	a.apply()
 	w.settleDown()

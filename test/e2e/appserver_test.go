@@ -47,6 +47,7 @@ func TestAppServer(t *testing.T) {
 			w.startController()
 		},
 		"ServerKilled": func(t *testing.T, _ *world) {
+			t.Helper()
 			app.Kill()
 			if err := app.Run(t.Context()); err != nil {
 				t.Fatal(err)

@@ -94,7 +94,7 @@ func playPaused(t *testing.T, python string, seed int) {
 	ended := make(chan error, 1)
 	go func() { ended <- gen.Wait() }()
 
-	random := rand.New(rand.NewPCG(uint64(seed), 3)) //nolint:gosec // a test's own
+	random := rand.New(rand.NewPCG(uint64(seed), 3))
 	// say runs a command while the generator holds still, and measures.
 	say := func(args ...string) map[string]int64 {
 		w.must(gen.Process.Signal(syscall.SIGSTOP))

@@ -82,7 +82,7 @@ func TestNoPlantedSecretLeaves(t *testing.T) {
 	record := func(kind string, members map[string]any) {
 		n++
 		id := fmt.Sprintf("c000ffff-0000-4000-8000-%012x", n)
-		line := map[string]any{"type": kind, "uuid": id, "sessionId": s.ID, "cwd": w.cwd, "entrypoint": "cli", "gitBranch": "main", "timestamp": time.Now().UTC().Format("2006-01-02T15:04:05.000Z")} //nolint:forbidigo // said now
+		line := map[string]any{"type": kind, "uuid": id, "sessionId": s.ID, "cwd": w.cwd, "entrypoint": "cli", "gitBranch": "main", "timestamp": time.Now().UTC().Format("2006-01-02T15:04:05.000Z")}
 		maps.Copy(line, members)
 		text, err := json.Marshal(line)
 		w.must(err)

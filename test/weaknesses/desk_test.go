@@ -41,7 +41,6 @@ type desk struct {
 	session string
 	path    string // of the transcript
 	n       int
-	stop    func()
 }
 
 func sit(t *testing.T) *desk {

@@ -363,7 +363,10 @@ func TestW37(t *testing.T) {
 	d := sit(t)
 	for _, env := range []map[string]string{
 		{"UNDERSONG_HOME": "", "HOME": "", "XDG_STATE_HOME": "", "LOCALAPPDATA": ""},
-		{"UNDERSONG_HOME": "~/.undersong"}, {"UNDERSONG_HOME": "$HOME/x"}, {"UNDERSONG_HOME": "../.."}, {"UNDERSONG_HOME": "", "HOME": "~"},
+		{"UNDERSONG_HOME": "~/.undersong"},
+		{"UNDERSONG_HOME": "$HOME/x"},
+		{"UNDERSONG_HOME": "../.."},
+		{"UNDERSONG_HOME": "", "HOME": "~"},
 	} {
 		for name, value := range env {
 			t.Setenv(name, value)
