@@ -73,7 +73,7 @@ func Prompted(home, session string) error {
 		return fmt.Errorf("count prompt: %w", err)
 	}
 	hold := filepath.Join(dir, holdFile)
-	file, err := os.OpenFile(hold, os.O_WRONLY|os.O_APPEND, 0)
+	file, err := os.OpenFile(hold, os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // the name is ours
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil // nothing is held back
 	}
@@ -172,7 +172,7 @@ func (c *claim) turn() bool {
 	if c.spoke {
 		return false
 	}
-	file, err := os.OpenFile(filepath.Join(c.dir, holdFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the name is ours
+	file, err := os.OpenFile(filepath.Join(c.dir, holdFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return false
 	}
