@@ -76,13 +76,16 @@ e2e-letta: letta-archived ## Run the suite of all Lettas over the archived REST 
 # A few minutes; BENCH_BYTES=64M is one. The comparison with gitleaks is a
 # module of its own: where it cannot be fetched, its row says "not compared".
 .PHONY: bench
-bench: ## Measure the promises about transcripts, in one table (BENCH_BYTES=1G).
+bench: bench-transcripts bench-delivery ## Measure what is promised, in two tables (BENCH_BYTES=1G).
+
+.PHONY: bench-transcripts
+bench-transcripts: ## Measure the promises about transcripts alone.
 	go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/undersong
 	go build -o bin/bars ./test/bench/bars
 	bin/bars -bytes $(BENCH_BYTES) -undersong bin/undersong -gitleaks 'go -C internal/redact/compare run . -time'
 
 .PHONY: bench-delivery
-bench-delivery: build thread-tools ## Measure the promises about delivery on the whole stack.
+bench-delivery: build thread-tools ## Measure the promises about delivery alone, on the whole stack.
 	go run ./test/bench/delivery
 
 .PHONY: bench-go

@@ -119,6 +119,8 @@ func in(namespace string) string {
 // needs are rights without which the controller cannot work.
 var needs = []authorizationv1.ResourceAttributes{
 	{Group: v1alpha1.GroupVersion.Group, Resource: "sessions", Verb: "watch"},
+	{Group: v1alpha1.GroupVersion.Group, Resource: "sessions", Verb: "patch"},
+	{Group: v1alpha1.GroupVersion.Group, Resource: "sessions", Verb: "delete"},
 	{Group: v1alpha1.GroupVersion.Group, Resource: "sessions", Subresource: "status", Verb: "patch"},
 	{Group: v1alpha1.GroupVersion.Group, Resource: "workstations", Verb: "watch"},
 	{Group: v1alpha1.GroupVersion.Group, Resource: "workstations", Subresource: "status", Verb: "patch"},

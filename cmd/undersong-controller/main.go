@@ -175,7 +175,7 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	if fs.NArg() > 0 {
-		return fmt.Errorf("%q: unknown argument; the only subcommand is check", fs.Arg(0))
+		return fmt.Errorf("%q: unknown argument; the subcommands are check and rebuild", fs.Arg(0))
 	}
 	if err := s.validate(); err != nil {
 		return err

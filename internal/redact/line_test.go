@@ -274,6 +274,7 @@ func FuzzLine(f *testing.F) {
 // FuzzText: a second pass over a text changes nothing.
 func FuzzText(f *testing.F) {
 	f.Add("the password is hunter22 and token=abc12345; https://u:p@h")
+	f.Add("echo -| docker login --password-stdin")
 	f.Add("a\x1b]8;;https://u:secret@h\a\u200bpassword\x00 : \u2028hunter22")
 	r := redactor(f)
 	f.Fuzz(func(t *testing.T, s string) {

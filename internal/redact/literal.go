@@ -13,6 +13,9 @@ const maxRounds = 8
 
 const unstableRule = "unstable"
 
+// unscannableRule stands for text on which a rule of ours failed.
+const unscannableRule = "unscannable"
+
 // context is what the place of a string in its line says about it.
 type context struct {
 	class class
@@ -59,7 +62,13 @@ func (r *Redactor) findValue(text []byte, ctx context) []span {
 
 // text returns text without what must be replaced, the same text if nothing
 // must.
-func (r *Redactor) text(text []byte, ctx context, found *report) []byte {
+func (r *Redactor) text(text []byte, ctx context, found *report) (clean []byte) {
+	defer func() {
+		if recover() != nil { // what cannot be scanned does not leave
+			found.add(unscannableRule, -1)
+			clean = []byte(placeholder(unscannableRule))
+		}
+	}()
 	for range maxRounds {
 		spans := r.findValue(text, ctx)
 		if len(spans) == 0 {

@@ -119,6 +119,9 @@ func matchPiped(text []byte, at, end int) (int, int, int) {
 	}
 	i = openers(text, i)
 	to := min(plainWord(text, i), from+pipe)
+	if to <= i { // an option that ends in the pipe
+		return none, 0, end
+	}
 	if !isGiven(text[i:to]) || text[i] == '%' {
 		return none, 0, end
 	}

@@ -182,7 +182,15 @@ type line struct {
 const maxPasses = 4
 
 // line redacts a line, and what is forced in its strings, by their positions.
-func (r *Redactor) line(raw []byte, forced map[int][]span) line {
+//
+// A fault of ours in one text must not stop all others: the line that shows it
+// becomes a stub, here and on every later try.
+func (r *Redactor) line(raw []byte, forced map[int][]span) (redacted line) {
+	defer func() {
+		if recover() != nil {
+			redacted = line{out: r.badStub("unscannable", len(raw))}
+		}
+	}()
 	if len(raw) > MaxLine {
 		return line{out: r.badStub("too-long", len(raw))}
 	}

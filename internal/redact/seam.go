@@ -102,6 +102,12 @@ func whole(in []byte) bool {
 // the next: positions from the end of the first, below zero, and from the start
 // of the second.
 func (r *Redactor) seam(a, b edge) (before, after []span) {
+	defer func() {
+		if recover() != nil { // what cannot be scanned does not leave
+			before = []span{{from: -len(a.tail), to: 0, rule: unscannableRule, text: placeholder(unscannableRule)}}
+			after = []span{{from: 0, to: len(b.head), rule: unscannableRule, text: placeholder(unscannableRule)}}
+		}
+	}()
 	if len(a.tail) == 0 || len(b.head) == 0 || len(a.tail)+len(b.head) < minSeam {
 		return nil, nil
 	}
