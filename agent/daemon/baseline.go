@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"strings"
@@ -64,14 +65,18 @@ func WriteBaseline(home, projects string) (int, error) {
 	if err != nil {
 		return 0, err
 	}
+	return len(sizes), saveBaseline(home, sizes)
+}
+
+func saveBaseline(home string, sizes map[string]int64) error {
 	data, err := json.Marshal(sizes)
+	if err == nil {
+		err = durable.WriteFile(filepath.Join(home, baselineFile), data)
+	}
 	if err != nil {
-		return 0, fmt.Errorf("record transcripts: %w", err)
+		return fmt.Errorf("record transcripts: %w", err)
 	}
-	if err := durable.WriteFile(filepath.Join(home, baselineFile), data); err != nil {
-		return 0, fmt.Errorf("record transcripts: %w", err)
-	}
-	return len(sizes), nil
+	return nil
 }
 
 // readBaseline reads what WriteBaseline recorded. Without it nothing may be
@@ -96,9 +101,38 @@ func readBaseline(home string) (*baseline, error) {
 
 // size returns how large a stream's file was at init. A file that was moved
 // since is known by its name, which is the session's or the subagent's id.
-func (b *baseline) size(src read.Source) int64 {
-	if size, ok := b.sizes[src.Path]; ok {
+func (b *baseline) size(src read.Source) int64 { return b.at(src.Path) }
+
+func (b *baseline) at(path string) int64 {
+	if size, ok := b.sizes[path]; ok {
 		return size
 	}
-	return b.sizes[b.moved[filepath.Base(src.Path)]]
+	return b.sizes[b.moved[filepath.Base(path)]]
+}
+
+// Baseline returns how many bytes of a transcript are never sent.
+func Baseline(home string) (func(path string) int64, error) {
+	b, err := readBaseline(home)
+	if err != nil {
+		return nil, err
+	}
+	return b.at, nil
+}
+
+// RaiseBaseline withholds more of transcripts, as far as nothing was read of
+// them yet: by path, the bytes from the beginning that are not to be sent. It
+// never withholds less than before. No daemon may run.
+func RaiseBaseline(home string, sizes map[string]int64) error {
+	b, err := readBaseline(home)
+	if err != nil {
+		return err
+	}
+	raised := maps.Clone(b.sizes)
+	if raised == nil {
+		raised = map[string]int64{}
+	}
+	for path, size := range sizes {
+		raised[path] = max(size, b.at(path))
+	}
+	return saveBaseline(home, raised)
 }

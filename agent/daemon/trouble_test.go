@@ -407,6 +407,30 @@ func TestWhatWasWrittenBeforeInitStays(t *testing.T) {
 	}
 }
 
+// TestWhatAnotherPluginSentStays: a baseline that was raised since init holds,
+// and never falls.
+func TestWhatAnotherPluginSentStays(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	k := m.talk()
+	k.append(k.record("user", "before init"))
+	first, err := Measure(m.home, m.projects())
+	must(t, err)
+	_, err = WriteBaseline(m.home, m.projects())
+	must(t, err)
+	k.append(k.record("user", "the plugin has sent this"))
+	sizes, err := Measure(m.home, m.projects())
+	must(t, err)
+	must(t, RaiseBaseline(m.home, sizes))
+	must(t, RaiseBaseline(m.home, first))
+	m.start()
+	want := k.turn("q", "a")
+	k.settled(2)
+	if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
+		t.Errorf("archive (-want +got):\n%s", diff)
+	}
+}
+
 func TestNothingIsSaidOfASessionThatMayNotBeHeard(t *testing.T) {
 	m := newMachine(t, newTeam(t), "ada")
 	m.cwd = m.project("private", "https://git.example.com/ada/private.git")

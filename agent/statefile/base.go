@@ -35,7 +35,14 @@ func Dir(cwd, lettaHome, sessionID string, others ...string) (string, error) {
 		return "", ErrSession
 	}
 	if lettaHome != "" {
-		return expand(lettaHome)
+		base, err := Expand(lettaHome)
+		if err != nil {
+			return "", err
+		}
+		if err := durable.MkdirAll(base); err != nil {
+			return "", fmt.Errorf("LETTA_HOME: %w: %w", ErrBase, err)
+		}
+		return base, nil
 	}
 	if !filepath.IsAbs(cwd) {
 		return "", fmt.Errorf("working directory: %w", ErrBase)
@@ -62,10 +69,11 @@ func Path(dir, sessionID string) string {
 	return filepath.Join(dir, filepath.FromSlash(folder), sessionFile(sessionID))
 }
 
-// expand replaces the user's own folder at the start of a path, as the plugin
-// does. Nothing else is expanded, and a path that is not absolute then is
-// refused: it would name a folder called ~ or $X below the project.
-func expand(base string) (string, error) {
+// Expand returns the base folder that LETTA_HOME names, and makes nothing: it
+// replaces the user's own folder at the start, as the plugin does. Nothing else
+// is expanded, and a path that is not absolute then is refused: it would name a
+// folder called ~ or $X below the project.
+func Expand(base string) (string, error) {
 	for _, prefix := range []string{"~", "$HOME", "${HOME}"} {
 		rest, found := strings.CutPrefix(base, prefix)
 		if !found || rest != "" && !os.IsPathSeparator(rest[0]) {
@@ -81,11 +89,7 @@ func expand(base string) (string, error) {
 	if !filepath.IsAbs(base) {
 		return "", fmt.Errorf("LETTA_HOME: %w", ErrBase)
 	}
-	base = filepath.Clean(base)
-	if err := durable.MkdirAll(base); err != nil {
-		return "", fmt.Errorf("LETTA_HOME: %w: %w", ErrBase, err)
-	}
-	return base, nil
+	return filepath.Clean(base), nil
 }
 
 // has reports whether a base folder has a session's file, and it is the user's
