@@ -9,6 +9,7 @@ import (
 
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/agent/upload"
 )
@@ -165,6 +166,9 @@ func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *statu
 			Client: c, Redactor: d.redactor, Namespace: d.config.Namespace, Owner: d.config.Owner,
 			Memory: d.config.Memory, Workstation: d.registry.Name(),
 			HideTitles: func() bool { return d.view.Hears().HideTitles },
+			Expired: func(state *spool.State) bool {
+				return d.view.Expired(state, d.Clock.Now().Add(time.Duration(d.skew.Load())))
+			},
 		},
 		HTTP: upload.NewHTTPClient(d.Transport), Clock: d.Clock, Backoff: *d.Backoff, Trouble: d.trouble, Log: d.log,
 		Done: func() { poke(d.shot) },

@@ -29,12 +29,14 @@ type standin struct {
 	ns     string
 
 	mu      sync.Mutex
-	archive map[string]map[int64][][]byte // lines, by Session and stream, and number of the segment
-	wanted  map[string]int                // how often to ask for a Session's first segment again
-	say     string                        // whispered for each verified segment
-	life    time.Duration                 // of a grant
-	host    string                        // replaces the store's in grants
+	archive map[string]map[int64][][]byte  // lines, by Session and stream, and number of the segment
+	records map[string]v1alpha1.WriterSync // of Sessions that are not there any more, too
+	wanted  map[string]int                 // how often to ask for a Session's first segment again
+	say     string                         // whispered for each verified segment
+	life    time.Duration                  // of a grant
+	host    string                         // replaces the store's in grants
 	paused  bool
+	active  *time.Time // when sessions last had anything new
 }
 
 // start runs the stand-in until the test ends.
@@ -51,7 +53,7 @@ func startStandin(t *testing.T, ns string) *standin {
 	}
 	s := &standin{
 		client: c, bucket: openBucket(t), ns: ns, archive: map[string]map[int64][][]byte{},
-		wanted: map[string]int{}, life: time.Hour,
+		wanted: map[string]int{}, records: map[string]v1alpha1.WriterSync{}, life: time.Hour,
 	}
 	var group sync.WaitGroup
 	group.Go(func() { s.run(ctx) })
@@ -171,6 +173,9 @@ func (s *standin) verify(ctx context.Context, ses *v1alpha1.Session, w *v1alpha1
 	entry := ses.Spec.Writers[i]
 	before := ses.DeepCopy()
 	sync := s.sync(ses, w.Name)
+	if s.active != nil {
+		ses.Status.LastActivityTime = &metav1.Time{Time: *s.active}
+	}
 	if sync.Verified.Segments >= entry.Segments {
 		return
 	}
@@ -184,6 +189,7 @@ func (s *standin) verify(ctx context.Context, ses *v1alpha1.Session, w *v1alpha1
 	} else if !s.read(ctx, ses, &entry, w, sync) {
 		return
 	}
+	s.records[ses.Name+"/"+w.Name] = *sync.DeepCopy()
 	_ = s.client.Status().Patch(ctx, ses, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // looked at again
 }
 
@@ -257,10 +263,14 @@ func (s *standin) sync(ses *v1alpha1.Session, workstation string) *v1alpha1.Writ
 			return &st.Writers[i]
 		}
 	}
-	st.Writers = append(st.Writers, v1alpha1.WriterSync{
-		Workstation: workstation, LastProcessedIndex: -1,
-		Verified: v1alpha1.WriterVerified{Chain: segment.Start(ses.Name, workstation).String()},
-	})
+	record, ok := s.records[ses.Name+"/"+workstation]
+	if !ok {
+		record = v1alpha1.WriterSync{
+			Workstation: workstation, LastProcessedIndex: -1,
+			Verified: v1alpha1.WriterVerified{Chain: segment.Start(ses.Name, workstation).String()},
+		}
+	}
+	st.Writers = append(st.Writers, record)
 	return &st.Writers[len(st.Writers)-1]
 }
 

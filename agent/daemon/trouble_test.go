@@ -12,7 +12,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -152,7 +154,6 @@ func TestTheControllerIsDown(t *testing.T) {
 	k := m.talk()
 	k.turn("q", "a")
 	m.troubled("grant", "has not granted upload slots")
-	s.set(func() { s.paused = false })
 	k.settled(2)
 	m.troubled("grant", "")
 }
@@ -278,6 +279,86 @@ func TestASessionDeletedWhileTheDaemonIsAway(t *testing.T) {
 	})
 	if k.live() != nil {
 		t.Error("the Session was made again")
+	}
+}
+
+// TestASessionGoesOnAfterItsTimeWasOver: what is said later, and what could not
+// be sent meanwhile, is recorded in the next Session of that name.
+func TestASessionGoesOnAfterItsTimeWasOver(t *testing.T) {
+	for name, away := range map[string]bool{"at work": false, "away": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newTeam(t)
+			long := time.Now().AddDate(0, 0, -31)
+			s.set(func() { s.active = &long })
+			m := newMachine(t, s, "ada")
+			stop := m.start()
+			k := m.talk()
+			want := k.turn("q", "a")
+			k.settled(2)
+			eventually(t, "the workstation knows how old it is", func() error {
+				if !k.local().Active.Equal(long.Truncate(time.Second)) {
+					return errFault
+				}
+				return nil
+			})
+			old := k.live()
+			if away {
+				stop()
+			}
+			must(t, m.client().Delete(t.Context(), old))
+			if !away {
+				eventually(t, "the workstation knows", func() error {
+					if !k.local().Expired {
+						return errFault
+					}
+					return nil
+				})
+				if k.live() != nil {
+					t.Error("a Session was made again with nothing new to say")
+				}
+			}
+			want = append(want, k.turn("q2", "a2")...)
+			if away {
+				m.start()
+			}
+			k.settled(4)
+			if live := k.live(); live == nil || live.UID == old.UID || live.Spec.Lines != 4 || k.local().Withdrawn || k.local().Expired {
+				t.Errorf("Session %+v, state %+v", live, k.local())
+			}
+			if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
+				t.Errorf("archive (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// TestAWithdrawnSessionSaysWhatIsGone: an erasure does not wait for what was
+// dropped.
+func TestAWithdrawnSessionSaysWhatIsGone(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	k := m.talk()
+	stop := m.start()
+	k.turn("q", "a")
+	k.settled(2)
+	stop()
+	queue, err := spool.Open(spool.Options{Dir: filepath.Join(m.home, SessionsDir), Owner: m.config.Owner, Workstation: m.config.Workstation})
+	must(t, err)
+	session, _ := queue.Session(k.id)
+	must(t, session.Withdraw())
+	live := k.live()
+	before := live.DeepCopy()
+	live.Status.SyncState.Writers[0].Wanted = []int64{1}
+	must(t, s.client.Status().Patch(t.Context(), live, client.MergeFrom(before)))
+	m.start()
+	eventually(t, "the workstation says that the segment is gone", func() error {
+		if w := k.live().Spec.Writers[0]; len(w.Gone) != 1 || w.Gone[0] != 1 {
+			return errFault
+		}
+		return nil
+	})
+	if state := k.local(); !state.Withdrawn {
+		t.Errorf("state %+v", state)
 	}
 }
 

@@ -229,6 +229,17 @@ func (s *Session) Withdraw() error {
 	return errors.Join(errs...)
 }
 
+// Expire notes that the Session's time was over: it is made again as soon as
+// there is something to say. What waits stays, and is something to say.
+func (s *Session) Expire() error {
+	return s.Update(func(state *State) {
+		state.UID, state.Expired = "", true
+		if len(state.Segments) > 0 {
+			state.Applied = nil
+		}
+	})
+}
+
 // remove removes a segment's file.
 func (s *Session) remove(seq int64) error {
 	path := filepath.Join(s.dir, segmentFile(seq))

@@ -15,6 +15,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/segment"
 )
@@ -469,5 +470,37 @@ func TestAStateThatIsReplacedButNotSyncedCounts(t *testing.T) {
 	consistent(t, again)
 	if got := again.State().Head.Segments; got != 1 {
 		t.Errorf("%d segments, want 1", got)
+	}
+}
+
+// TestExpireKeepsWhatWaits: that a Session's time is over takes nothing away
+// that was not sent.
+func TestExpireKeepsWhatWaits(t *testing.T) {
+	dir := t.TempDir()
+	session, err := fourSegments(t, dir, durable.FS{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Update(func(state *State) { state.UID = "uid" }); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Expire(); err != nil {
+		t.Fatal(err)
+	}
+	state := open(t, dir, durable.FS{}).sessions[id].State()
+	if state.UID != "" || !state.Expired || state.Withdrawn || len(state.Segments) != 4 || state.Applied != nil {
+		t.Errorf("state %+v", state)
+	}
+	if err := session.Drop(4); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Update(func(state *State) { state.Applied = &v1alpha1.Writer{Segments: 4} }); err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Expire(); err != nil {
+		t.Fatal(err)
+	}
+	if state := session.State(); state.Applied == nil {
+		t.Error("a Session would be made again with nothing new to say")
 	}
 }

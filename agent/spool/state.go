@@ -62,10 +62,16 @@ type State struct {
 	SessionID string `json:"sessionID"`
 	Name      string `json:"name"` // of the Session
 
-	// UID of the Session once it was seen. Withdrawn is set when a person
-	// deleted it: it is never made again.
+	// UID of the Session once it was seen. Expired is set when its time was
+	// over, until this workstation has an entry in the next of its name.
+	// Withdrawn is set when a person deleted it: it is never made again.
 	UID       string `json:"uid,omitempty"`
+	Expired   bool   `json:"expired,omitempty"`
 	Withdrawn bool   `json:"withdrawn,omitempty"`
+
+	// Active is when the cluster last got anything new of the session, as the
+	// Session last said.
+	Active time.Time `json:"active,omitzero"`
 
 	// Project of the first captured record; nil before it.
 	Project    *read.Project `json:"project,omitempty"`
@@ -181,6 +187,21 @@ func (s *State) Ready() Mark {
 		mark, _ = s.At(g.Seq)
 	}
 	return mark
+}
+
+// LastActive returns when anything new of the session last reached the cluster,
+// as far as this workstation knows; the zero time when it knows nothing.
+func (s *State) LastActive() time.Time {
+	last := s.Active
+	if last.IsZero() {
+		last = s.Processed.At // of a version that did not note it
+	}
+	for _, g := range s.Segments {
+		if s.Applied != nil && g.Seq <= s.Applied.Segments && g.CreatedAt.After(last) {
+			last = g.CreatedAt
+		}
+	}
+	return last
 }
 
 // Oldest returns when the oldest segment that is not verified was made; the

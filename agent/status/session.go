@@ -66,7 +66,7 @@ func (w *Watcher) allSessions(ctx context.Context, objects []runtime.Object) err
 		cancel()
 		switch {
 		case apierrors.IsNotFound(err):
-			w.withdraw(session, state.SessionID)
+			w.gone(session, &state, false)
 		case err != nil:
 			return fmt.Errorf("read session: %w", err)
 		default:
@@ -82,16 +82,40 @@ func (w *Watcher) deleted(live *v1alpha1.Session) {
 	if !ok {
 		return
 	}
-	if state := session.State(); state.UID == string(live.UID) {
-		w.withdraw(session, state.SessionID)
+	if state := session.State(); state.UID == string(live.UID) && !state.Withdrawn {
+		state.Active = activity(live)
+		w.gone(session, &state, forgotten(live))
 	}
 }
 
-func (w *Watcher) withdraw(session *spool.Session, id string) {
-	w.Log.Info("The session was deleted in the cluster", "Session", session.Name())
-	err := session.Withdraw()
-	w.local(id, err)
+// gone handles that a Session is not there any more. One whose time was over is
+// no person's wish: the session goes on, and nothing that waits is dropped.
+func (w *Watcher) gone(session *spool.Session, state *spool.State, forgotten bool) {
+	end := session.Withdraw
+	if !forgotten && w.View.Expired(state, w.Clock.Now().Add(w.Skew())) {
+		w.Log.Info("The Session's time was over", "Session", state.Name)
+		end = session.Expire
+	} else {
+		w.Log.Info("The session was deleted in the cluster", "Session", state.Name)
+	}
+	w.local(state.SessionID, end())
 	w.Changed()
+}
+
+// forgotten says whether the owner had the whole session forgotten.
+func forgotten(live *v1alpha1.Session) bool {
+	return slices.ContainsFunc(live.Spec.Requests, func(q v1alpha1.Request) bool {
+		_, answered := upload.AnswerTo(live, q.ID)
+		return answered && q.Kind == v1alpha1.RequestForget && q.Workstation == "" && q.FromLine == nil && q.ToLine == nil
+	})
+}
+
+// activity returns when the cluster last got anything new of a session.
+func activity(live *v1alpha1.Session) time.Time {
+	if t := live.Status.LastActivityTime; t != nil {
+		return t.UTC()
+	}
+	return live.CreationTimestamp.UTC()
 }
 
 // session handles what one Session says. Each part is tried, whatever became
@@ -105,7 +129,7 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 	if state.UID != "" && state.UID != string(live.UID) {
 		if !upload.Rebuilt(live, &state, w.Workstation) {
 			if !state.Withdrawn {
-				w.withdraw(session, state.SessionID)
+				w.gone(session, &state, false)
 			}
 			return
 		}
@@ -116,7 +140,12 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 		w.Changed()
 		state = session.State()
 	}
+	if state.Expired && state.UID == "" { // the next of its name, of another workstation
+		w.local(state.SessionID, session.Update(func(state *spool.State) { state.UID = string(live.UID) }))
+	}
 	if state.Withdrawn {
+		// The cluster need not wait for what was dropped.
+		w.local(state.SessionID, w.wanted(session, live))
 		return
 	}
 	if upload.Behind(live, &state, w.Workstation) {
@@ -192,6 +221,7 @@ func (w *Watcher) processed(session *spool.Session, live *v1alpha1.Session) erro
 			p.At = now
 		}
 		p.Lines, p.Lag = live.Status.Lines, live.Status.Lag
+		state.Active = activity(live)
 	})
 }
 

@@ -101,6 +101,49 @@ func TestViewOutlivesTheConnection(t *testing.T) {
 	}
 }
 
+func TestExpired(t *testing.T) {
+	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	ago := func(days int) time.Time { return now.AddDate(0, 0, -days) }
+	type test struct {
+		reason string
+		days   *int32
+		state  spool.State
+		want   bool
+	}
+	for name, tt := range map[string]test{
+		"recent":       {"a person deleted it", nil, spool.State{Active: ago(29)}, false},
+		"old":          {"30 days unless said otherwise", nil, spool.State{Active: ago(30)}, true},
+		"clocks":       {"they differ a little", nil, spool.State{Active: ago(30).Add(time.Minute)}, true},
+		"kept longer":  {"the team says so", ptr.To[int32](60), spool.State{Active: ago(45)}, false},
+		"kept shorter": {"the team says so", ptr.To[int32](7), spool.State{Active: ago(8)}, true},
+		"never there":  {"nothing is known of it", nil, spool.State{}, false},
+		"of before":    {"a version that did not note it", nil, spool.State{Processed: spool.Processed{At: ago(31)}}, true},
+		"sent since": {
+			"what was sent last was heard", nil,
+			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 2}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}}, false,
+		},
+		"not sent": {
+			"what waits was never heard", nil,
+			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 1}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}}, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			home := t.TempDir()
+			m := memoryOf([]string{"x"}, "", "")
+			m.Spec.Retention.SessionDays = tt.days
+			if _, _, err := OpenView(home).See(m); err != nil {
+				t.Fatal(err)
+			}
+			if got := OpenView(home).Expired(&tt.state, now); got != tt.want {
+				t.Errorf("%s: expired is %v", tt.reason, got)
+			}
+		})
+	}
+	if !OpenView(t.TempDir()).Expired(&spool.State{Active: ago(30)}, now) {
+		t.Error("a memory that was never seen keeps Sessions for ever")
+	}
+}
+
 func TestRecallIsHeldBack(t *testing.T) {
 	type test struct {
 		reason  string

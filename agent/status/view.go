@@ -2,6 +2,7 @@ package status
 
 import (
 	"bytes"
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -9,9 +10,11 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
@@ -23,6 +26,13 @@ const (
 	// defaultCharacters is what TeamMemory.spec.recall.maxCharacters means when
 	// it is omitted.
 	defaultCharacters = 4000
+
+	// defaultSessionDays is the same of TeamMemory.spec.retention.sessionDays.
+	defaultSessionDays = 30
+
+	// aheadOfUs is how much earlier than by this computer's clock a Session may
+	// expire.
+	aheadOfUs = time.Hour
 )
 
 // View is what the workstation knows of the team's memory. It is kept in the
@@ -48,6 +58,10 @@ type policy struct {
 
 	// Team says that all projects share one memory.
 	Team bool `json:"team,omitempty"`
+
+	// SessionDays is how long the cluster keeps a Session; 0 means what a
+	// TeamMemory means that says nothing.
+	SessionDays int32 `json:"sessionDays,omitempty"`
 }
 
 // Capture is what the team hears besides its projects' words. What is not known
@@ -143,6 +157,23 @@ func (v *View) Hears() Capture {
 	return v.policy.Capture
 }
 
+// Expired says whether a Session that is not there any more was deleted because
+// its time was over, and not by a person: nothing new of it reached the cluster
+// for as long as the team keeps Sessions.
+func (v *View) Expired(state *spool.State, now time.Time) bool {
+	last := state.LastActive()
+	if last.IsZero() {
+		return false
+	}
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	days := int32(0)
+	if v.policy != nil {
+		days = v.policy.SessionDays
+	}
+	return now.Sub(last) >= time.Duration(cmp.Or(days, defaultSessionDays))*24*time.Hour-aheadOfUs
+}
+
 // Recall says whether whispers may be shown, and in how many characters.
 func (v *View) Recall() (bool, int) {
 	v.mu.Lock()
@@ -205,6 +236,9 @@ func policyOf(memory *v1alpha1.TeamMemory) policy {
 	}
 	if n := memory.Spec.Recall.MaxCharacters; n != nil {
 		p.MaxCharacters = *n
+	}
+	if n := memory.Spec.Retention.SessionDays; n != nil {
+		p.SessionDays = *n
 	}
 	return p
 }

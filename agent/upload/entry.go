@@ -41,12 +41,20 @@ func plan(live *v1alpha1.Session, state *spool.State, me who) (v1alpha1.Writer, 
 		return v1alpha1.Writer{}, false, err
 	}
 	mine := writer(live, me.workstation)
+	if state.Withdrawn {
+		return withdrawn(mine, state)
+	}
 	ready := state.Ready()
 	if mine == nil {
 		if len(live.Spec.Writers) >= maxWriters {
 			return v1alpha1.Writer{}, false, ErrTooManyWriters
 		}
 		start, ok := state.At(0)
+		if !ok && state.Expired {
+			// The Session expired, and this is the next of that name: the record
+			// in the archive has what was verified.
+			start, ok = state.Verified, true
+		}
 		if !ok {
 			return v1alpha1.Writer{}, false, ErrDisagree // verified before, and now unknown
 		}
@@ -71,6 +79,20 @@ func plan(live *v1alpha1.Session, state *spool.State, me who) (v1alpha1.Writer, 
 	if ready.Segments > there.Segments {
 		entry.PreviousChain = mine.Chain
 	}
+	return entry, news(&entry, mine), nil
+}
+
+// withdrawn returns the entry of a session that is not sent any more: what the
+// cluster has, and that what it asks for is gone.
+func withdrawn(mine *v1alpha1.Writer, state *spool.State) (v1alpha1.Writer, bool, error) {
+	if mine == nil {
+		return v1alpha1.Writer{}, false, ErrWithdrawn
+	}
+	entry := *mine.DeepCopy()
+	entry.Gone = append(entry.Gone, state.Gone...)
+	slices.Sort(entry.Gone)
+	entry.Gone = slices.Compact(entry.Gone)
+	entry.Slots = slices.DeleteFunc(entry.Slots, func(s v1alpha1.Slot) bool { return slices.Contains(entry.Gone, s.Seq) })
 	return entry, news(&entry, mine), nil
 }
 
@@ -178,7 +200,12 @@ func news(entry, old *v1alpha1.Writer) bool {
 // entry last seen there does not.
 func due(state *spool.State, me who) bool {
 	ready := state.Ready()
-	if state.Withdrawn || state.Project == nil || ready.Segments == 0 {
+	if state.Withdrawn {
+		return state.Project != nil && slices.ContainsFunc(state.Gone, func(seq int64) bool {
+			return state.Applied == nil || !slices.Contains(state.Applied.Gone, seq)
+		})
+	}
+	if state.Project == nil || ready.Segments == 0 {
 		return false
 	}
 	if state.Applied == nil {

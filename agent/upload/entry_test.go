@@ -166,6 +166,20 @@ func TestPlan(t *testing.T) {
 		"entry lost": {
 			reason: "so it was", live: liveOf(), state: stateOf(2, 3, 3), err: ErrDisagree,
 		},
+		"expired": {
+			reason: "the next Session of that name goes on after what the archive has", live: liveOf(elsewhere),
+			state: edit(stateOf(2, 3, 3), func(s **spool.State) { (*s).UID, (*s).Expired = "", true }),
+			want:  entryOf(3, "c2", 3), write: true,
+		},
+		"withdrawn, asked for": {
+			reason: "what was dropped will not come", live: liveOf(entryOf(2, "c0", 1, 2)),
+			state: edit(stateOf(3, 3, 3), func(s **spool.State) { (*s).Withdrawn, (*s).Gone = true, []int64{2} }),
+			want:  edit(entryOf(2, "c0", 1), func(w *v1alpha1.Writer) { w.Gone = []int64{2} }), write: true,
+		},
+		"withdrawn, no entry": {
+			reason: "nobody waits for it", live: liveOf(elsewhere), err: ErrWithdrawn,
+			state: edit(stateOf(3, 3, 3), func(s **spool.State) { (*s).Withdrawn, (*s).Gone = true, []int64{2} }),
+		},
 		"other owner": {
 			reason: "somebody else's Session", live: edit(liveOf(), func(s **v1alpha1.Session) { (*s).Spec.Owner = "eve" }),
 			state: stateOf(0, 1, 1), err: ErrNameTaken,
@@ -231,6 +245,15 @@ func TestDueAsksOnlyForNews(t *testing.T) {
 		"being sent again": {
 			"nothing to say until it is there",
 			edit(edit(stateOf(0, 2, 2), applied(entryOf(2, "c0", 1, 2))), func(s **spool.State) { (*s).Segments[0].SlotState = spool.SlotNone }), false,
+		},
+		"withdrawn, asked for": {
+			"what was dropped will not come",
+			edit(edit(stateOf(3, 3, 3), applied(entryOf(3, "c0"))), func(s **spool.State) { (*s).Withdrawn, (*s).Gone = true, []int64{2} }), true,
+		},
+		"withdrawn, said": {
+			"once is enough",
+			edit(edit(stateOf(3, 3, 3), applied(edit(entryOf(3, "c0"), func(w *v1alpha1.Writer) { w.Gone = []int64{2} }))),
+				func(s **spool.State) { (*s).Withdrawn, (*s).Gone = true, []int64{2} }), false,
 		},
 		"withdrawn": {"never again", edit(stateOf(0, 1, 1), func(s **spool.State) { (*s).Withdrawn = true }), false},
 	} {

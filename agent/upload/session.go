@@ -45,6 +45,10 @@ type Publisher struct {
 
 	// HideTitles says whether the branch is left out; nil means never.
 	HideTitles func() bool
+
+	// Expired says whether the Session of a state that is not there any more
+	// was deleted because its time was over; nil means never.
+	Expired func(*spool.State) bool
 }
 
 // Due says, without asking the cluster, whether Publish has something to do.
@@ -59,9 +63,19 @@ func (p *Publisher) Publish(ctx context.Context, session *spool.Session) error {
 		if err != nil {
 			return err
 		}
+		if live == nil { // withdrawn, and nobody is left to be told
+			return session.Update(func(state *spool.State) { state.Gone = nil })
+		}
 		state := session.State()
 		entry, write, err := plan(live, &state, p.who(&state))
 		if errors.Is(err, ErrWithdrawn) {
+			if !state.Withdrawn && p.expired(&state) {
+				err = session.Expire() // and made again by another workstation
+				if err == nil {
+					continue
+				}
+				return err
+			}
 			return errors.Join(err, session.Withdraw())
 		}
 		if err != nil {
@@ -83,7 +97,12 @@ func (p *Publisher) Publish(ctx context.Context, session *spool.Session) error {
 	return errors.New("apply session entry: the session changes too often")
 }
 
-// live returns the Session as it is now, made if it never was.
+func (p *Publisher) expired(state *spool.State) bool {
+	return p.Expired != nil && p.Expired(state)
+}
+
+// live returns the Session as it is now, made if it never was or if its time
+// was over; nil if it is not there and was withdrawn.
 func (p *Publisher) live(ctx context.Context, session *spool.Session) (*v1alpha1.Session, error) {
 	ctx, cancel := context.WithTimeout(ctx, 2*apiTimeout)
 	defer cancel()
@@ -97,7 +116,15 @@ func (p *Publisher) live(ctx context.Context, session *spool.Session) (*v1alpha1
 	if !apierrors.IsNotFound(err) {
 		return nil, fmt.Errorf("read session: %w", err)
 	}
-	if state.UID != "" {
+	switch {
+	case state.Withdrawn:
+		return nil, nil //nolint:nilnil // absence is the answer
+	case state.UID == "":
+	case p.expired(&state):
+		if err := session.Expire(); err != nil {
+			return nil, err
+		}
+	default:
 		return nil, errors.Join(ErrWithdrawn, session.Withdraw())
 	}
 	live = p.fresh(&state)
@@ -160,7 +187,7 @@ func (p *Publisher) apply(ctx context.Context, live *v1alpha1.Session, entry *v1
 // record notes what the cluster has.
 func (p *Publisher) record(session *spool.Session, live *v1alpha1.Session, entry *v1alpha1.Writer) error {
 	return session.Update(func(state *spool.State) {
-		state.UID = string(live.UID)
+		state.UID, state.Expired = string(live.UID), false
 		state.Applied = entry.DeepCopy()
 	})
 }

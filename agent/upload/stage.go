@@ -86,7 +86,7 @@ func (s *Stage) pass(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if state := session.State(); state.Withdrawn || state.Project == nil {
+		if session.State().Project == nil {
 			continue
 		}
 		if s.retries.due(PartStore) {
