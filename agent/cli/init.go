@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -28,7 +29,8 @@ import (
 type initFlags struct {
 	join                                   string
 	kubeconfig, context, namespace, memory string
-	yes, installHooks, noProbe             bool
+	yes, noProbe                           bool
+	installHooks, printHooks, managed      bool
 }
 
 func (s *System) initCommand() *cobra.Command {
@@ -44,11 +46,22 @@ Your platform team tells you the namespace and the memory, or gives you a file
 for --join. The kubeconfig is the one you use with kubectl; undersong uses your
 own rights and never asks for a login by itself.
 
-Run it again at any time: it changes what changed, and nothing else.`,
+Run it again at any time: it changes what changed, and nothing else.
+
+At the end it asks, on a terminal, whether to write the hooks into Claude Code's
+settings, of which a copy is kept; else it prints them. An administrator who
+gives every user the hooks prints a managed-settings file with --managed: that
+connects nothing, and each user still runs init: before it the hooks do nothing.`,
 		Example: `  undersong init --join join.yaml --install-hooks
-  undersong init --namespace alpha --memory main`,
+  undersong init --namespace alpha --memory main
+  undersong init --managed > managed-settings.json`,
 		Args: cobra.NoArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return s.init(c.Context(), f) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			if f.managed {
+				return s.managedSettings()
+			}
+			return s.init(c.Context(), f)
+		},
 	}
 	flags := cmd.Flags()
 	flags.StringVar(&f.join, "join", "", "file from your platform team that names cluster, namespace, memory and store")
@@ -58,7 +71,13 @@ Run it again at any time: it changes what changed, and nothing else.`,
 	flags.StringVar(&f.memory, "memory", "", "name of the TeamMemory (default the only one of the namespace)")
 	flags.BoolVar(&f.yes, "yes", false, "agree to be heard without being asked")
 	flags.BoolVar(&f.noProbe, "no-probe", false, "do not wait for a first grant and try it")
-	flags.BoolVar(&f.installHooks, "install-hooks", false, "write the hooks into Claude Code's settings instead of printing them")
+	flags.BoolVar(&f.installHooks, "install-hooks", false, "write the hooks into Claude Code's settings, without being asked")
+	flags.BoolVar(&f.printHooks, "print-hooks", false, "print the hooks, and do not ask whether to write them")
+	flags.BoolVar(&f.managed, "managed", false, "only print a managed-settings file with the hooks, for an administrator")
+	cmd.MarkFlagsMutuallyExclusive("install-hooks", "print-hooks", "managed")
+	for _, name := range []string{"join", "kubeconfig", "context", "namespace", "memory", "yes", "no-probe"} {
+		cmd.MarkFlagsMutuallyExclusive("managed", name)
+	}
 	cmd.MarkFlagsMutuallyExclusive("join", "namespace")
 	cmd.MarkFlagsMutuallyExclusive("join", "memory")
 	cmd.MarkFlagsMutuallyExclusive("join", "context")
@@ -98,7 +117,7 @@ func (s *System) init(ctx context.Context, f initFlags) error {
 	if err := s.print("Recorded in %s. Workstation %s is registered.\n", home, p.config.Workstation); err != nil {
 		return err
 	}
-	return s.hooks(home, command, f.installHooks)
+	return s.hooks(home, command, f)
 }
 
 // plan finds out everything that init needs, and changes nothing.
@@ -256,11 +275,20 @@ func (s *System) agree(question string) (bool, error) {
 	return answer == "y" || answer == "yes", nil
 }
 
-// hooks installs or prints the hooks.
-func (s *System) hooks(home, command string, install bool) error {
+// hooks installs or prints the hooks. Somebody who can answer is asked, but for
+// a flag that says it; --yes speaks of being heard, not of somebody's settings.
+func (s *System) hooks(home, command string, f initFlags) error {
 	path, err := s.settingsPath()
 	if err != nil {
 		return err
+	}
+	install := f.installHooks
+	if !install && !f.printHooks && !f.yes && s.Terminal() {
+		if install = hooksThere(path, command); !install {
+			if install, err = s.agree("Write the hooks into " + path + "? A copy of it is kept. [y/N] "); err != nil {
+				return err
+			}
+		}
 	}
 	if install {
 		wrote, err := installHooks(home, path, command)
@@ -277,6 +305,40 @@ func (s *System) hooks(home, command string, install bool) error {
 		return err
 	}
 	return s.print("\nAdd these hooks to %s,\nor run undersong init again with --install-hooks:\n\n%s", path, text)
+}
+
+// hooksThere says whether settings have our hooks as they must be. Settings that
+// cannot be read do not; installing the hooks says why.
+func hooksThere(path, command string) bool {
+	settings, err := durable.ReadFile(path, maxSettings)
+	if err != nil {
+		return false
+	}
+	merged, err := mergeHooks(settings, command)
+	return err == nil && bytes.Equal(settings, merged)
+}
+
+// managedSettings prints the file with which an administrator gives every user
+// the hooks. It is the file alone: where it belongs, stderr says.
+func (s *System) managedSettings() error {
+	command, err := s.hookCommand()
+	if err != nil {
+		return err
+	}
+	text, err := mergeHooks(nil, command)
+	if err != nil {
+		return err
+	}
+	if err := s.print("%s", text); err != nil {
+		return err
+	}
+	where := "This is a managed-settings file for Claude Code; on Linux it belongs into /etc/claude-code.\n" +
+		"Both binaries must lie in that folder on every computer. Each user still runs undersong init.\n"
+	if home, err := s.UserHome(); err == nil && strings.HasPrefix(strings.Trim(command, `'"`), home+string(filepath.Separator)) {
+		where += "Note: that folder is in your own home; install the binaries for all users first.\n"
+	}
+	_, err = fmt.Fprint(s.Err, where)
+	return err
 }
 
 // register makes this state directory a workstation of the team. One that is

@@ -1,0 +1,82 @@
+package cli
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestInitAsksBeforeItWritesHooks: no answer is no, and --yes is about being
+// heard.
+func TestInitAsksBeforeItWritesHooks(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reason   string
+		terminal bool
+		answer   string
+		flags    initFlags
+		asked    bool
+		wrote    bool
+	}{
+		"yes":          {"a person agreed", true, "y\n", initFlags{}, true, true},
+		"no":           {"a person refused", true, "n\n", initFlags{}, true, false},
+		"no answer":    {"the terminal went", true, "", initFlags{}, true, false},
+		"nobody":       {"there is no terminal", false, "y\n", initFlags{}, false, false},
+		"--yes":        {"a script on a terminal must not hang", true, "y\n", initFlags{yes: true}, false, false},
+		"print":        {"it was said before", true, "y\n", initFlags{printHooks: true}, false, false},
+		"install":      {"it was said before", true, "", initFlags{installHooks: true}, false, true},
+		"install, yes": {"as scripts do", false, "", initFlags{installHooks: true, yes: true}, false, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			m.In, m.Terminal = strings.NewReader(tt.answer), func() bool { return tt.terminal }
+			home, path := filepath.Join(m.dir, "state"), filepath.Join(m.dir, ".claude", "settings.json")
+			need(t, os.MkdirAll(home, 0o700))
+			command, err := m.hookCommand()
+			need(t, err)
+			need(t, m.hooks(home, command, tt.flags))
+			out := m.out.String()
+			if asked := strings.Contains(out, "[y/N]"); asked != tt.asked {
+				t.Errorf("%s: asked %v:\n%s", tt.reason, asked, out)
+			}
+			if _, err := os.Stat(path); (err == nil) != tt.wrote {
+				t.Errorf("%s: wrote %v", tt.reason, err == nil)
+			}
+			if printed := strings.Contains(out, `"command"`); printed == tt.wrote {
+				t.Errorf("%s: printed %v", tt.reason, printed)
+			}
+			if !tt.wrote {
+				return
+			}
+			m.out.Reset()
+			m.Terminal = func() bool { return true }
+			need(t, m.hooks(home, command, initFlags{}))
+			if out := m.out.String(); !strings.HasPrefix(out, "The hooks are in ") || !strings.Contains(out, " already") {
+				t.Errorf("a second init, with nothing to ask, printed:\n%s", out)
+			}
+		})
+	}
+}
+
+// TestManagedSettings: stdout is the file, and nothing is touched.
+func TestManagedSettings(t *testing.T) {
+	m := newMachine(t)
+	before := files(t, m.dir)
+	code, out, errs := m.run("init", "--managed")
+	if code != 0 || !strings.Contains(errs, "still runs undersong init") || !strings.Contains(errs, "in your own home") {
+		t.Fatalf("exit %d: %s", code, errs)
+	}
+	golden(t, "hooks", strings.ReplaceAll(out, filepath.Join(m.dir, "bin"), "/opt/undersong"))
+	if after := files(t, m.dir); len(after) != len(before) {
+		t.Errorf("files %v, were %v", after, before)
+	}
+	for _, other := range []string{"--yes", "--install-hooks", "--print-hooks", "--join=x", "--namespace=x"} {
+		if code, out, _ := m.run("init", "--managed", other); code != 1 || out != "" {
+			t.Errorf("with %s: exit %d, printed %q", other, code, out)
+		}
+	}
+	m.UserHome = func() (string, error) { return filepath.Join(m.dir, "ada"), nil }
+	if _, _, errs := m.run("init", "--managed"); strings.Contains(errs, "your own home") {
+		t.Errorf("binaries for all: %s", errs)
+	}
+}
