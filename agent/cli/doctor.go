@@ -128,7 +128,11 @@ func (d *doctor) examine(ctx context.Context) error {
 	}
 	d.config, err = note.LoadConfig(d.home)
 	if err != nil {
-		d.say("configuration", broken, "%v; run undersong init", err)
+		message := err.Error()
+		if !errors.Is(err, note.ErrNotConfigured) { // which says it itself
+			message += "; run undersong init"
+		}
+		d.say("configuration", broken, "%s", message)
 		d.settings()
 		return nil // the report says it
 	}
@@ -350,7 +354,7 @@ func (d *doctor) cluster(ctx context.Context) {
 		d.say("login", broken, "it has expired: run undersong login, or log in as you do for kubectl")
 		return
 	case err != nil:
-		d.say("API server", broken, "%s", upload.Explain(err))
+		d.say("API server", broken, "%s; what is recorded waits; does kubectl reach it from here, with %s?", upload.Explain(err), d.config.Kubeconfig)
 		return
 	case who != d.config.Owner:
 		d.say("login", broken, "the cluster knows you as %s, and this workstation is %s's; log in as that user, or run undersong init", who, d.config.Owner)

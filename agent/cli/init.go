@@ -114,7 +114,7 @@ func (s *System) init(ctx context.Context, f initFlags) error {
 	if err := s.register(ctx, home, p); err != nil {
 		return err
 	}
-	if err := s.print("Recorded in %s. Workstation %s is registered.\n", home, p.config.Workstation); err != nil {
+	if err := s.print("This computer is registered as workstation %s. Its configuration is in %s.\n", p.config.Workstation, home); err != nil {
 		return err
 	}
 	return s.hooks(home, command, f)

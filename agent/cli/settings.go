@@ -207,8 +207,13 @@ func mergeEvent(value json.RawMessage, event, command string) (json.RawMessage, 
 	if err != nil {
 		return nil, false, err
 	}
-	merged, err := json.MarshalIndent(append(kept, group), "    ", "  ")
-	return merged, true, err
+	// Not MarshalIndent, which would write <, > and & of other hooks as escapes.
+	var merged bytes.Buffer
+	e := json.NewEncoder(&merged)
+	e.SetEscapeHTML(false)
+	e.SetIndent("    ", "  ")
+	err = e.Encode(append(kept, group))
+	return bytes.TrimSpace(merged.Bytes()), true, err
 }
 
 // oursIn says whether a group has our hook and nothing else, and whether it

@@ -37,8 +37,8 @@ func TestMergeKeepsEverythingElse(t *testing.T) {
 		},
 		"other hooks": {
 			reason:   "hooks of other programs, and events that are not ours, stay",
-			settings: `{"hooks":{"Notification":[{"hooks":[{"type":"command","command":"beep"}]}],"Stop":[{"hooks":[{"type":"command","command":"/usr/bin/other"}]}]},"x":1}`,
-			kept:     []string{`"Notification": [{"hooks":[{"type":"command","command":"beep"}]}]`, "/usr/bin/other", `"x": 1`},
+			settings: `{"hooks":{"Notification":[{"hooks":[{"type":"command","command":"beep"}]}],"Stop":[{"hooks":[{"type":"command","command":"/usr/bin/other >&2 <x"}]}]},"x":1}`,
+			kept:     []string{`"Notification": [{"hooks":[{"type":"command","command":"beep"}]}]`, "/usr/bin/other >&2 <x", `"x": 1`},
 		},
 		"older path": {
 			reason:   "our hook at another place is replaced, not added to",

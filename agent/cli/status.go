@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"text/tabwriter"
@@ -185,7 +186,7 @@ func render(r *report, now time.Time) string {
 	}
 	row("team", "%s, memory %s", safe(r.Namespace), safe(r.Memory))
 	row("you", "%s, workstation %s", safe(r.Owner), safe(r.Workstation))
-	row("recorded", "%s", recording(r))
+	row("consent", "%s", recording(r))
 	row("cluster", "%s, %s", safe(r.Server), connection(r))
 	row("store", "%s", safe(r.StoreHost))
 	row("daemon", "%s", running(r, now))
@@ -228,7 +229,7 @@ func connection(r *report) string {
 		return "revoked"
 	case s.LoginNeeded:
 		return "login needed"
-	case s.Online:
+	case s.Online && !slices.ContainsFunc(s.Trouble, func(t daemon.Trouble) bool { return t.Part == "api" }):
 		return "connected"
 	}
 	return "not connected"
@@ -276,6 +277,9 @@ func renderTrouble(b *strings.Builder, s *daemon.Snapshot, now time.Time) {
 	}
 	for _, t := range s.Trouble {
 		fmt.Fprintf(b, "  %s (for %s): %s\n", safe(t.Part), ago(now, t.Since), safe(t.Message))
+	}
+	if s.Waiting.Segments > 0 {
+		b.WriteString("What is recorded meanwhile is kept here, and sent when it can be.\n")
 	}
 }
 
