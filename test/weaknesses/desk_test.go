@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -166,17 +167,24 @@ var quick = daemon.Timing{
 }
 
 // start runs the daemon until the test ends.
-func (d *desk) start() {
-	d.t.Helper()
+func (d *desk) start() { d.run(quick) }
+
+// run runs the daemon until stop is called, or the test ends.
+func (d *desk) run(timing daemon.Timing) (stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)
-	go func() { done <- daemon.Run(ctx, daemon.Options{Home: d.home, Version: "test", Timing: &quick}) }()
-	d.t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			d.t.Errorf("daemon: %v", err)
-		}
-	})
+	go func() { done <- daemon.Run(ctx, daemon.Options{Home: d.home, Version: "test", Timing: &timing}) }()
+	var once sync.Once
+	stop = func() {
+		once.Do(func() {
+			cancel()
+			if err := <-done; err != nil {
+				d.t.Errorf("daemon: %v", err)
+			}
+		})
+	}
+	d.t.Cleanup(stop)
+	return stop
 }
 
 // spooled waits until so many lines of the session were read to be sent, and
