@@ -367,7 +367,7 @@ func sessionFiles(projects string) (map[string]string, []string) {
 
 // firstCwd returns the working directory that a transcript names first.
 func firstCwd(path string) string {
-	file, err := os.Open(path)
+	file, err := os.Open(path) //nolint:gosec // it lies among the transcripts
 	if err != nil {
 		return "" // then it is not known
 	}
