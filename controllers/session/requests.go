@@ -227,6 +227,12 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 			return false, err
 		}
 		release(sync, seq, erased)
+		if a != nil && a.gap() { // which lines were in it nobody can say
+			ses := e.s.ses
+			if err := e.bucket.Delete(ctx, segment.ParkedKey(ses.Namespace, ses.Spec.Owner, ses.Name, w.Workstation, seq)); err != nil {
+				return false, e.r.Connect.StoreError(e.s.mem, err)
+			}
+		}
 		if a != nil && a.gap() && !e.lines.all() && (e.lines.from > line || e.lines.to != math.MaxInt64) {
 			// Who counts at the other end counts the lost lines, too.
 			e.uncounted = true

@@ -132,6 +132,7 @@ func (r *Reconciler) erase(ctx context.Context, s *scope) error {
 	}
 	for _, prefix := range []string{
 		segment.ArchivePrefix(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name), segment.SeenPrefix(s.ses.Namespace, s.ses.Name),
+		segment.TryingPrefix(s.ses.Namespace, s.ses.Name),
 	} {
 		if err := removeAll(ctx, bucket, prefix); err != nil {
 			return r.Connect.StoreError(s.mem, err)

@@ -79,6 +79,8 @@ type Reconciler struct {
 	started time.Time
 	// emptied remembers which inbox slots this process has emptied.
 	emptied keySet
+	// trials are its first looks at what waits of each writer.
+	trials trials
 	// told remembers what this process has said once.
 	told keySet
 	// revisions are those of the records that status was built on.

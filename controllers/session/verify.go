@@ -97,7 +97,11 @@ func (r *Reconciler) verifyWriter(ctx context.Context, s *scope, w *v1alpha1.Wri
 	if err != nil {
 		return outcome.Stallf(v1alpha1.InvalidSpecReason, "status.syncState of workstation %s has no readable chain", w.Workstation)
 	}
+	if err := v.begin(ctx); err != nil {
+		return err
+	}
 	err = v.run(ctx)
+	v.end(err)
 	if v.verified > 0 {
 		now := metav1.NewTime(r.Clock.Now().Truncate(time.Second))
 		s.ses.Status.LastActivityTime = &now
@@ -163,6 +167,8 @@ type verification struct {
 	ws     *v1alpha1.Workstation
 	writer *v1alpha1.Writer
 	sync   *v1alpha1.WriterSync
+	// trial is this process's first look at them, nil if it has looked before.
+	trial *trial
 	// chain over the segments confirmed so far.
 	chain    segment.Sum
 	verified int
@@ -264,7 +270,7 @@ func (v *verification) read(ctx context.Context, seq int64) (*candidate, error) 
 	case err != nil:
 		return nil, v.r.Connect.StoreError(v.s.mem, err)
 	}
-	return v.decode(seq, packed)
+	return v.open(ctx, seq, packed)
 }
 
 // kept is what the archive has of a segment already, if a process died between
@@ -292,8 +298,8 @@ func (v *verification) kept(ctx context.Context, seq int64) (*candidate, error) 
 	return nil, nil //nolint:nilnil // absence is the answer
 }
 
-// decode opens a segment and checks that it is the one that spec names.
-func (v *verification) decode(seq int64, packed []byte) (*candidate, error) {
+// decodeLocked is decode for who holds scanning.
+func (v *verification) decodeLocked(seq int64, packed []byte) (*candidate, error) {
 	raw, err := segment.Unpack(packed)
 	if err != nil {
 		return nil, errCorrupt
@@ -344,7 +350,11 @@ func (v *verification) confirm(ctx context.Context, c *candidate, follows string
 // archive scans a segment once more and stores it. A line with a secret is
 // stored without it.
 func (v *verification) archive(ctx context.Context, c *candidate) error {
-	clean, found := v.r.Redactor.Lines(c.lines)
+	var clean []redact.Redacted
+	var found []redact.Findings
+	if !c.gap {
+		clean, found = v.scan(c.lines)
+	}
 	changed := false
 	for i, line := range c.lines {
 		changed = changed || clean[i].String() != string(line)

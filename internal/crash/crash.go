@@ -39,6 +39,9 @@ const (
 	AgentStateWritten = "agent-state-written"
 	// ControllerGrantSigned: a grant is made, the status does not have it.
 	ControllerGrantSigned = "controller-grant-signed"
+	// ControllerScanning: a segment is opened and being scanned, nothing is
+	// archived.
+	ControllerScanning = "controller-scanning"
 	// ControllerArchived: segments are in the archive, status does not say so.
 	ControllerArchived = "controller-archived"
 	// ControllerVerified: status says verified, the inbox is not emptied.
@@ -78,7 +81,7 @@ func All() []string {
 		HookNoteWritten, HookWhisperClaimed,
 		AgentNoteRead, AgentLinesRead, AgentSegmentWritten, AgentCursorWritten,
 		AgentSlotTaken, AgentUploaded, AgentSessionCreated, AgentSpecApplied,
-		ControllerGrantSigned, ControllerArchived, ControllerRecordWritten, ControllerVerified,
+		ControllerGrantSigned, ControllerScanning, ControllerArchived, ControllerRecordWritten, ControllerVerified,
 		ControllerAgentCreated, ControllerConversationCreated,
 		ControllerLedgerWritten, ControllerTurnSent, ControllerSeenWritten,
 		ControllerDelivered, ControllerBlocksCreated, ControllerPublished,

@@ -43,6 +43,12 @@ func SessionKey(namespace, owner, session string) string {
 	return ArchivePrefix(namespace, owner, session) + "session.json"
 }
 
+// ParkedKey is the key of a segment that was set aside unopened, as its
+// workstation packed it. It lies beside the session's record, and goes with it.
+func ParkedKey(namespace, owner, session, workstation string, seq int64) string {
+	return fmt.Sprintf("%sparked-%012d-%s", ArchivePrefix(namespace, owner, session), seq, part(workstation))
+}
+
 // ArchiveOf is what everything kept of a namespace begins with.
 func ArchiveOf(namespace string) string {
 	return archiveArea + part(namespace) + "/"
@@ -57,6 +63,17 @@ func SeenPrefix(namespace, session string) string {
 // SeenKey is the key of a session's set of delivered records, by its digest.
 func SeenKey(namespace, session, digest string) string {
 	return SeenPrefix(namespace, session) + part(digest)
+}
+
+// TryingPrefix is what the keys of the marks of a session's writers begin with.
+func TryingPrefix(namespace, session string) string {
+	return stateArea + part(namespace) + "/" + part(session) + "/trying-"
+}
+
+// TryingKey is the key of the mark that a process leaves while it looks at what
+// waits of a writer.
+func TryingKey(namespace, session, workstation string) string {
+	return TryingPrefix(namespace, session) + part(workstation)
 }
 
 // BlockKey is the key of the text of one revision of a memory block, by its

@@ -18,6 +18,8 @@ func TestKeys(t *testing.T) {
 		"ArchivePrefix": {ArchivePrefix("team", "alice@example.com", "s-1"), "archive/team/" + owner + "/s-1/"},
 		"Session":       {SessionKey("team", "alice@example.com", "s-1"), "archive/team/" + owner + "/s-1/session.json"},
 		"Seen":          {SeenKey("team", "s-1", "abc"), "state/team/s-1/seen-abc"},
+		"Parked":        {ParkedKey("team", "alice@example.com", "s-1", "wks-1", 12), "archive/team/" + owner + "/s-1/parked-000000000012-wks-1"},
+		"Trying":        {TryingKey("team", "s-1", "wks-1"), "state/team/s-1/trying-wks-1"},
 		"Block":         {BlockKey("team", "abc"), "blocks/team/abc"},
 		"Climbing":      {InboxKey("..", 1), "inbox/~5ec1f7e700f37c3d0b2981d04855fc34/000000000001"},
 	}
@@ -47,6 +49,8 @@ func FuzzKeysStayUnderTheirPrefix(f *testing.F) {
 			"archive": {ArchiveKey(a, b, a, b, n, chain), "archive/", 5},
 			"session": {SessionKey(a, b, a), "archive/", 4},
 			"seen":    {SeenKey(a, b, a), "state/", 3},
+			"parked":  {ParkedKey(a, b, a, b, n), "archive/", 4},
+			"trying":  {TryingKey(a, b, a), "state/", 3},
 			"block":   {BlockKey(a, b), "blocks/", 2},
 		}
 		for name, k := range keys {
