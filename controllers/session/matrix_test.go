@@ -9,12 +9,18 @@ import (
 	"flag"
 	"fmt"
 	"html"
+	"maps"
+	"net/http"
+	"regexp"
+	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/klauspost/compress/zstd"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	clocktesting "k8s.io/utils/clock/testing"
 	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -40,6 +46,9 @@ type disaster struct {
 	// again says that what was told may be told again, because Letta has lost
 	// the conversation. Within one conversation nothing comes twice.
 	again bool
+	// unknowable says that Letta cannot be asked what became of a delivery: it
+	// may be told again, under the same id, and is counted.
+	unknowable bool
 	// lost are the lines that nobody has any more.
 	lost int64
 }
@@ -79,6 +88,26 @@ var disasters = map[string]disaster{
 		for range 4 {
 			w.letta.Inject(lettatest.Fault{Route: sendRoute, Status: 503})
 		}
+		return nil
+	}},
+	"hang": {reason: "what is not answered in time is looked up", strike: func(w *world) func() {
+		w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Delivery.TurnTimeoutSeconds = new(int32(5)) })
+		w.letta.Inject(lettatest.Fault{Route: sendRoute, Hang: true})
+		return nil
+	}},
+	"API server restarted": {reason: "what cannot be written is done again", strike: func(w *world) func() {
+		w.outage.Store(true)
+		return func() { w.outage.Store(false) }
+	}},
+	"answer forgotten": {reason: "nobody can say whether it was heard", unknowable: true, strike: func(w *world) func() {
+		w.stopTurns()
+		w.letta.ExpireReplays()
+		for _, page := range []string{`[{"id":"message-1","message_type":"summary_message","summary":"Of earlier messages.","date":"2026-11-01T09:00:00Z"}]`, `[]`} {
+			w.letta.Inject(lettatest.Fault{ // a listing after compaction
+				Route: "GET /v1/conversations/{id}/messages", Status: http.StatusOK, Header: http.Header{"Content-Type": {"application/json"}}, Body: page,
+			})
+		}
+		w.restart()
 		return nil
 	}},
 	"answer lost":       {reason: "it is looked up", strike: func(w *world) func() { w.letta.Inject(lettatest.Fault{Route: sendRoute, DropAfter: true}); return nil }},
@@ -131,22 +160,30 @@ var disasters = map[string]disaster{
 // TestFaultMatrix strikes at each moment of a delivery with each disaster, and
 // compares the end with what was said.
 func TestFaultMatrix(t *testing.T) {
-	i := 0
-	for name, d := range disasters {
-		i++
-		for m, moment := range moments {
-			if !*wholeMatrix && m != i%len(moments) {
-				continue
+	var repeats atomic.Int64
+	before := testutil.ToFloat64(resends)
+	t.Run("cells", func(t *testing.T) { // is over when all of them are
+		for i, name := range slices.Sorted(maps.Keys(disasters)) {
+			for m, moment := range moments {
+				if !*wholeMatrix && m != i%len(moments) && !disasters[name].unknowable {
+					continue
+				}
+				t.Run(name+"/"+moment, func(t *testing.T) {
+					t.Parallel()
+					repeats.Add(strikeAt(t, disasters[name], m))
+				})
 			}
-			t.Run(name+"/"+moment, func(t *testing.T) {
-				t.Parallel()
-				strikeAt(t, d, m)
-			})
 		}
+	})
+	counted := int64(testutil.ToFloat64(resends) - before)
+	t.Logf("%d repeats were seen, %d were counted", repeats.Load(), counted)
+	if counted < repeats.Load() {
+		t.Errorf("Letta was told %d deliveries again, undersong_resends_total counts %d", repeats.Load(), counted)
 	}
 }
 
-func strikeAt(t *testing.T, d disaster, moment int) {
+// strikeAt returns how many deliveries Letta was told again.
+func strikeAt(t *testing.T, d disaster, moment int) int64 {
 	t.Helper()
 	w := newWorld(t, nil)
 	a := w.writer("ws-a")
@@ -177,7 +214,11 @@ func strikeAt(t *testing.T, d disaster, moment int) {
 		w.reach(func() bool { return w.phase() == v1alpha1.DeliverySending })
 		w.pause()
 		w.failStatus()
+		ran := w.letta.Turns()
 		_, _ = w.reconcile() // does its work, and cannot say so
+		for i := 0; i < 200 && w.letta.Turns() == ran; i++ {
+			w.pause()
+		}
 		mend = d.strike(w)
 		w.restart()
 	}
@@ -194,15 +235,43 @@ func strikeAt(t *testing.T, d disaster, moment int) {
 	if s.Status.LostLines != d.lost || s.Status.Lag != 0 {
 		t.Errorf("%s: %d lines lost, %d behind", d.reason, s.Status.LostLines, s.Status.Lag)
 	}
+	repeats := w.repeats()
 	for _, text := range []string{"tide tables are stored in GMT.", "Understood.", "What next?", "The harbour.", "Afterwards."} {
 		n := strings.Count(html.UnescapeString(strings.Join(w.letta.Heard(), "\n")), text)
-		if n == 0 || n > 1 && !d.again {
+		if n == 0 || n > 1+repeats && !d.again {
 			t.Errorf("%s: Letta heard %q %d times", d.reason, text, n)
 		}
-		if n := strings.Count(w.words(), text); n > 1 {
+		if n := strings.Count(w.words(), text); n > 1+repeats {
 			t.Errorf("%s: one conversation has %q %d times", d.reason, text, n)
 		}
 	}
+	switch {
+	case d.again: // in another conversation
+		return 0
+	case d.unknowable && moment == len(moments)-1 && repeats != 1:
+		t.Errorf("%s: Letta was told %d deliveries again, want the one that nobody could ask about", d.reason, repeats)
+	case repeats > 0 && !d.unknowable:
+		t.Errorf("%s: Letta was told %d deliveries again, which it could have been asked about", d.reason, repeats)
+	}
+	return int64(repeats)
+}
+
+// deliveryID is how a delivery begins.
+var deliveryID = regexp.MustCompile(`<transcript_delta id="([^"]+)"`)
+
+// repeats is how often Letta was told a delivery again, by its id.
+func (w *world) repeats() int {
+	n := 0
+	told := map[string]bool{}
+	for _, text := range w.letta.Heard() {
+		for _, id := range deliveryID.FindAllStringSubmatch(text, -1) {
+			if told[id[1]] {
+				n++
+			}
+			told[id[1]] = true
+		}
+	}
+	return n
 }
 
 // phase is that of the newest delivery.

@@ -9,6 +9,8 @@ import (
 	"net/http"
 	"os"
 	"strings"
+	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -86,8 +88,10 @@ type world struct {
 	r         *Reconciler
 	stopTurns func()
 	// early is a status of before.
-	early    *v1alpha1.SessionStatus
-	counter  *fault.Counter
+	early   *v1alpha1.SessionStatus
+	counter *fault.Counter
+	// outage says that the API server cannot be reached by the controller.
+	outage   *atomic.Bool
 	recorder *events.FakeRecorder
 	writers  map[string]*writer
 }
@@ -116,7 +120,7 @@ type writer struct {
 func newWorld(t *testing.T, counter *fault.Counter) *world {
 	t.Helper()
 	ctx := t.Context()
-	w := &world{t: t, namespace: fmt.Sprintf("t%d", time.Now().UnixNano()), counter: counter, writers: map[string]*writer{}}
+	w := &world{t: t, namespace: fmt.Sprintf("t%d", time.Now().UnixNano()), counter: counter, outage: &atomic.Bool{}, writers: map[string]*writer{}}
 	if w.counter == nil {
 		w.counter = &fault.Counter{}
 	}
@@ -166,7 +170,7 @@ func (w *world) restart() {
 	ctx := w.t.Context()
 	cfg, err := cluster.Controller(ctx)
 	w.must(err)
-	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper { return w.counter.Wrap(rt) }
+	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper { return w.counter.Wrap(refusing{w.outage, rt}) }
 	scheme := runtime.NewScheme()
 	w.must(clientgoscheme.AddToScheme(scheme))
 	w.must(v1alpha1.AddToScheme(scheme))
@@ -191,6 +195,20 @@ func (w *world) restart() {
 		Redactor: redactor, Recorder: w.recorder, Clock: clock.RealClock{},
 		RetryBase: 10 * time.Millisecond,
 	}
+}
+
+// refusing is a transport that reaches nobody during an outage.
+type refusing struct {
+	outage *atomic.Bool
+	base   http.RoundTripper
+}
+
+// RoundTrip implements http.RoundTripper.
+func (t refusing) RoundTrip(r *http.Request) (*http.Response, error) {
+	if t.outage.Load() {
+		return nil, syscall.ECONNREFUSED
+	}
+	return t.base.RoundTrip(r)
 }
 
 func (w *world) must(err error) {
