@@ -6,11 +6,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
+	"github.com/gofrs/flock"
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -21,15 +24,20 @@ import (
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 const (
 	// forgetFile has what was asked of the cluster and is not answered.
 	forgetFile = "forget.json"
 	maxForget  = 1 << 20
+
+	forgetLock = "forget.lock"
+	lockWithin = 5 * time.Second
 
 	// maxSpans bounds the requests of one session: what lies between two spans
 	// goes with them when there are more.
@@ -42,8 +50,11 @@ type asked struct {
 	Name      string           `json:"name"`
 	Request   v1alpha1.Request `json:"request"`
 
-	// Whole says that the Session is deleted when it is answered.
-	Whole bool `json:"whole,omitempty"`
+	// Whole says that the Session is deleted when it is answered, Answered that
+	// it was, and Unsent that the cluster was never told of the session from here.
+	Whole    bool `json:"whole,omitempty"`
+	Answered bool `json:"answered,omitempty"`
+	Unsent   bool `json:"unsent,omitempty"`
 }
 
 type forgetFlags struct {
@@ -145,12 +156,9 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 	if err != nil {
 		return err
 	}
-	waiting, err := readAsked(home)
-	if err != nil {
-		return err
-	}
+	var waiting []asked
 	erased := int64(0)
-	known := false
+	known, unsent := false, false
 	for _, one := range queue.Sessions() {
 		state := one.State()
 		if session != "" && state.SessionID != session {
@@ -162,7 +170,20 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 			return err
 		}
 		lines, spans, here := meant(receipts, &state, one.Unsent(), since)
+		if session == "" {
+			wrote := wroteSince(&state, since)
+			if wrote && !accounted(receipts, &state, config.Workstation) {
+				err := s.print("Session %s: this computer does not know any more which lines it sent first; if they are of that time: undersong forget %[1]s\n", safe(state.SessionID))
+				if err != nil {
+					return err
+				}
+			}
+			if here == 0 && len(spans) == 0 && !wrote {
+				continue // nothing was said in it
+			}
+		}
 		erased += here
+		unsent = state.UID == "" && !state.Expired && state.Applied == nil && (state.Withdrawn || state.Verified.Segments == 0)
 		if err := one.Erase(lines, consent.ReasonForgotten); err != nil {
 			return err
 		}
@@ -180,11 +201,12 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 	}
 	if session != "" {
 		waiting = append(waiting, asked{
-			SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true,
+			SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true, Unsent: unsent,
 			Request: v1alpha1.Request{ID: newRequestID(), Kind: v1alpha1.RequestForget},
 		})
 	}
-	if err := writeAsked(home, waiting); err != nil {
+	err = updateAsked(ctx, home, func(list []asked) []asked { return append(list, waiting...) })
+	if err != nil {
 		return err
 	}
 	switch {
@@ -212,6 +234,39 @@ func forgotten(session, projects string, since, now time.Time, sizes map[string]
 		}
 	}
 	return one
+}
+
+// wroteSince says whether anything was written into a session's files since then. A
+// file that is gone says nothing.
+func wroteSince(state *spool.State, since time.Time) bool {
+	paths := []string{state.Transcript}
+	for _, cursor := range state.Cursors {
+		paths = append(paths, cursor.Path)
+	}
+	paths = slices.AppendSeq(paths, maps.Values(state.AgentFiles))
+	paths = slices.AppendSeq(paths, maps.Values(read.Agents(state.Transcript, state.SessionID)))
+	return slices.ContainsFunc(paths, func(path string) bool {
+		info, err := os.Stat(path)
+		return err == nil && !info.ModTime().Before(since)
+	})
+}
+
+// accounted says whether there is a receipt for each segment up to the head, all
+// of one chain: only then all lines are known that have left.
+func accounted(receipts []spool.Receipt, state *spool.State, workstation string) bool {
+	chain := segment.Start(state.Name, workstation)
+	next := int64(1)
+	for _, r := range receipts {
+		if r.Seq > state.Head.Segments {
+			break // of a segment that a crash undid
+		}
+		digest, err := segment.ParseSum(r.Digest)
+		if chain = chain.NextDigest(digest); err != nil || r.Seq != next || r.Chain != chain.String() {
+			return false
+		}
+		next++
+	}
+	return next == state.Head.Segments+1 && (next == 1 || chain.String() == state.Head.Chain)
 }
 
 // meant returns the lines of a session that are meant: those in segments that
@@ -268,39 +323,62 @@ func (s *System) forgetThere(ctx context.Context, home string, config note.Confi
 	if err != nil {
 		return fmt.Errorf("%w: what has left this computer is not forgotten yet: %s", err, again)
 	}
-	var left []asked
-	var failed error
 	until := s.Clock.Now().Add(wait)
-	for _, one := range waiting {
-		result, err := s.ask1(ctx, c, config, one, until)
-		if err == nil {
-			err = s.print("%s", result)
-		}
-		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("session %s: %w", one.SessionID, err))
-			left = append(left, one)
-		}
-	}
-	if err := writeAsked(home, left); err != nil {
-		return err
-	}
+	failed := s.settle(ctx, home, waiting, func(one asked) (string, error) {
+		return s.ask1(ctx, c, home, config, one, until)
+	})
 	if failed != nil {
 		return fmt.Errorf("%w; not forgotten yet: %s", failed, again)
 	}
 	return nil
 }
 
+// settle asks for each, and takes out of the file what was answered and nothing
+// else: another command may have put something in meanwhile.
+func (s *System) settle(ctx context.Context, home string, waiting []asked, ask func(asked) (string, error)) error {
+	var failed error
+	for _, one := range waiting {
+		result, err := ask(one)
+		if err == nil {
+			err = updateAsked(ctx, home, func(list []asked) []asked {
+				return slices.DeleteFunc(list, func(each asked) bool { return each.Request.ID == one.Request.ID })
+			})
+		}
+		if err == nil {
+			err = s.print("%s", result)
+		}
+		if err != nil {
+			failed = errors.Join(failed, fmt.Errorf("session %s: %w", safe(one.SessionID), err))
+		}
+	}
+	return failed
+}
+
+// errNoSession: archive and conversation outlive the Session.
+var errNoSession = errors.New("the cluster has no Session of it now; its archive and the memory's conversation may still be there: ask a lead to make the Session again (undersong-controller rebuild)")
+
+// noSession says what it means that the Session is not there.
+func noSession(one asked) (string, error) {
+	switch {
+	case one.Answered:
+		return fmt.Sprintf("Session %s: forgotten in the cluster. The Session is deleted.\n", safe(one.SessionID)), nil
+	case one.Unsent:
+		return fmt.Sprintf("Session %s: the cluster was never told of it.\n", safe(one.SessionID)), nil
+	}
+	return "", errNoSession
+}
+
 // errNoAnswer: the controller may be behind, or not run.
 var errNoAnswer = errors.New("the cluster has the request and has not answered yet")
 
 // ask1 makes one request, unless it is made, and waits for its answer.
-func (s *System) ask1(ctx context.Context, c client.Client, config note.Config, one asked, until time.Time) (string, error) {
+func (s *System) ask1(ctx context.Context, c client.Client, home string, config note.Config, one asked, until time.Time) (string, error) {
 	key := client.ObjectKey{Namespace: config.Namespace, Name: one.Name}
 	within, cancel := asking(ctx)
 	err := upload.Request(within, c, key, one.Request)
 	cancel()
 	if apierrors.IsNotFound(err) {
-		return fmt.Sprintf("Session %s: the cluster has nothing of it.\n", safe(one.SessionID)), nil
+		return noSession(one)
 	}
 	if err != nil {
 		return "", explain(err)
@@ -311,13 +389,13 @@ func (s *System) ask1(ctx context.Context, c client.Client, config note.Config, 
 		err := c.Get(within, key, live)
 		cancel()
 		if apierrors.IsNotFound(err) {
-			return fmt.Sprintf("Session %s: deleted in the cluster.\n", safe(one.SessionID)), nil
+			return noSession(one)
 		}
 		if err != nil {
 			return "", explain(err)
 		}
 		if answer, done := upload.AnswerTo(live, one.Request.ID); done {
-			return s.answered(ctx, c, live, one, answer)
+			return s.answered(ctx, c, home, live, one, answer)
 		}
 		if !s.Clock.Now().Before(until) {
 			return "", errNoAnswer
@@ -334,7 +412,7 @@ func (s *System) ask1(ctx context.Context, c client.Client, config note.Config, 
 
 // answered says what became of a request, and deletes a Session of which all is
 // forgotten.
-func (s *System) answered(ctx context.Context, c client.Client, live *v1alpha1.Session, one asked, answer v1alpha1.Answer) (string, error) {
+func (s *System) answered(ctx context.Context, c client.Client, home string, live *v1alpha1.Session, one asked, answer v1alpha1.Answer) (string, error) {
 	text := fmt.Sprintf("Session %s: ", safe(one.SessionID))
 	switch answer.Result {
 	case v1alpha1.AnswerDone:
@@ -346,6 +424,16 @@ func (s *System) answered(ctx context.Context, c client.Client, live *v1alpha1.S
 	}
 	if !one.Whole {
 		return text + "\n", nil
+	}
+	// First, or a run that is cut off behind the next call would never know.
+	err := updateAsked(ctx, home, func(list []asked) []asked {
+		for i := range list {
+			list[i].Answered = list[i].Answered || list[i].Request.ID == one.Request.ID
+		}
+		return list
+	})
+	if err != nil {
+		return "", err
 	}
 	within, cancel := asking(ctx)
 	defer cancel()
@@ -368,6 +456,22 @@ func readAsked(home string) ([]asked, error) {
 		return nil, fmt.Errorf("read %s: it is damaged; remove it, and say again what to forget", forgetFile)
 	}
 	return list, nil
+}
+
+// updateAsked changes what waits in one step.
+func updateAsked(ctx context.Context, home string, change func([]asked) []asked) error {
+	lock := flock.New(filepath.Join(home, forgetLock), flock.SetPermissions(0o600))
+	within, cancel := context.WithTimeout(ctx, lockWithin)
+	defer cancel()
+	if taken, err := lock.TryLockContext(within, lockWithin/100); !taken {
+		return fmt.Errorf("keep what is to be forgotten: %w", errors.Join(err, errors.New("another process holds the lock")))
+	}
+	defer func() { _ = lock.Unlock() }() // the system does it otherwise
+	list, err := readAsked(home)
+	if err != nil {
+		return err
+	}
+	return writeAsked(home, change(list))
 }
 
 func writeAsked(home string, list []asked) error {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,10 +9,15 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
+	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/segment"
 )
@@ -150,5 +156,192 @@ func TestForgetHere(t *testing.T) {
 		if code, _, errs := m.run(args...); code != 1 || !strings.HasPrefix(errs, "undersong: ") {
 			t.Errorf("%s: exit %d, %q", reason, code, errs)
 		}
+	}
+}
+
+// TestForgetLeavesQuietSessionsAlone: of a session in which nothing was said in
+// that time no later summary is withheld.
+func TestForgetLeavesQuietSessionsAlone(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason  string
+		written time.Duration // before now
+		hushed  bool
+	}{
+		"quiet":  {"nothing of it is meant", time.Hour, false},
+		"unread": {"what was written in that time may be among what was not read", time.Minute, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := agreedMachine(t)
+			home := filepath.Join(m.dir, "state")
+			transcript := filepath.Join(m.dir, ".claude", "projects", "-tide", talked+".jsonl")
+			session := spooled(t, home, transcript, now.Add(-time.Hour))
+			if err := os.Chtimes(transcript, now.Add(-test.written), now.Add(-test.written)); err != nil {
+				t.Fatal(err)
+			}
+			if code, _, errs := m.run("forget", "--last", "10m"); code != 0 {
+				t.Fatalf("exit %d, %s", code, errs)
+			}
+			if cursor := reopened(t, home, session.State().SessionID).Cursors[read.Main]; (cursor.Hushed != "") != test.hushed || cursor.NoSummaries != test.hushed {
+				t.Errorf("%s: cursor %+v", test.reason, cursor)
+			}
+		})
+	}
+}
+
+// spooled is a session of which one line was read, into a fresh spool.
+func spooled(t *testing.T, home, transcript string, at time.Time) *spool.Session {
+	t.Helper()
+	if err := os.RemoveAll(filepath.Join(home, "sessions")); err != nil {
+		t.Fatal(err)
+	}
+	queue, err := spool.Open(spool.Options{Dir: filepath.Join(home, "sessions"), Owner: "ada", Workstation: "wks-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, err := queue.Ensure(talked, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = session.Append(read.Main, read.Batch{
+		Header: segment.Header{
+			Stream: read.Main, EndOffset: 10, Offsets: []int64{0}, Indexes: []int64{0}, Rules: redact.RulesVersion, At: at,
+		},
+		Lines: []redact.Redacted{redact.Literal(`{"type":"user","uuid":"a"}`)}, Times: []time.Time{at},
+		Cursor: read.Cursor{Path: transcript, Offset: 10, NextIndex: 1}, Moved: true,
+		Project: &read.Project{Name: "tide", Remote: "git.example.com/alpha/tide"},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Update(func(state *spool.State) { state.Transcript = transcript }); err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+func reopened(t *testing.T, home, id string) spool.State {
+	t.Helper()
+	queue, err := spool.Open(spool.Options{Dir: filepath.Join(home, "sessions"), Owner: "ada", Workstation: "wks-a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	session, ok := queue.Session(id)
+	if !ok {
+		t.Fatal("the session is gone")
+	}
+	return session.State()
+}
+
+// TestForgetTellsOfLinesItDoesNotKnow: without receipts nobody knows which lines
+// have left.
+func TestForgetTellsOfLinesItDoesNotKnow(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	transcript := filepath.Join(m.dir, ".claude", "projects", "-tide", talked+".jsonl")
+	spooled(t, home, transcript, now.Add(-time.Hour))
+	const told = "does not know any more which lines it sent first"
+	if _, out, errs := m.run("forget", "--last", "10m"); strings.Contains(out, told) {
+		t.Errorf("told of a session that is whole: %q, %s", out, errs)
+	}
+	if err := os.Remove(filepath.Join(home, "sessions", talked, "receipts.jsonl")); err != nil {
+		t.Fatal(err)
+	}
+	if _, out, errs := m.run("forget", "--last", "10m"); !strings.Contains(out, told) {
+		t.Errorf("printed %q, %s", out, errs)
+	}
+}
+
+func TestAccounted(t *testing.T) {
+	sum := func(n byte) segment.Sum { return segment.Sum{n} }
+	one := segment.Start("s-1", "wks-a").NextDigest(sum(1))
+	two := one.NextDigest(sum(2))
+	first := spool.Receipt{Seq: 1, Digest: sum(1).String(), Chain: one.String()}
+	second := spool.Receipt{Seq: 2, Digest: sum(2).String(), Chain: two.String()}
+	other := spool.Receipt{Seq: 1, Digest: sum(3).String(), Chain: segment.Start("s-1", "wks-a").NextDigest(sum(3)).String()}
+	head := spool.Mark{Segments: 2, Chain: two.String()}
+	for name, test := range map[string]struct {
+		reason   string
+		receipts []spool.Receipt
+		head     spool.Mark
+		want     bool
+	}{
+		"all":       {"one for each", []spool.Receipt{first, second}, head, true},
+		"one more":  {"of a segment that a crash undid", []spool.Receipt{first, second}, spool.Mark{Segments: 1, Chain: one.String()}, true},
+		"nothing":   {"nothing was made", nil, spool.Mark{}, true},
+		"none":      {"the receipts are lost", nil, head, false},
+		"first":     {"what came before a reset is not known", []spool.Receipt{second}, head, false},
+		"last":      {"the newest is lost", []spool.Receipt{first}, head, false},
+		"old chain": {"that segment was made anew", []spool.Receipt{other, second}, head, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if got := accounted(test.receipts, &spool.State{Name: "s-1", Head: test.head}, "wks-a"); got != test.want {
+				t.Errorf("%s: accounted is %v", test.reason, got)
+			}
+		})
+	}
+}
+
+// absent is a cluster without Sessions.
+type absent struct{ client.Client }
+
+func (absent) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
+	return apierrors.NewNotFound(schema.GroupResource{Resource: "sessions"}, talked)
+}
+
+// TestForgetWithoutTheSession: that the Session is not there says nothing of the
+// archive.
+func TestForgetWithoutTheSession(t *testing.T) {
+	m := newMachine(t)
+	ask := func(one asked) (string, error) {
+		return m.ask1(t.Context(), absent{}, m.dir, note.Config{Namespace: "alpha"}, one, now)
+	}
+	for name, test := range map[string]struct {
+		reason string
+		one    asked
+		left   int
+		text   string
+	}{
+		"expired":  {"archive and conversation may be there", asked{Whole: true}, 1, "archive and the memory's conversation may still be there"},
+		"answered": {"a run that was cut off deleted it", asked{Whole: true, Answered: true}, 0, "forgotten in the cluster"},
+		"unsent":   {"there is nothing to forget", asked{Whole: true, Unsent: true}, 0, "never told of it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m.out.Reset()
+			test.one.SessionID, test.one.Request.ID = talked, "forget-1"
+			if err := writeAsked(m.dir, []asked{test.one}); err != nil {
+				t.Fatal(err)
+			}
+			err := m.settle(t.Context(), m.dir, []asked{test.one}, ask)
+			text := m.out.String()
+			if err != nil {
+				text += err.Error()
+			}
+			if !strings.Contains(text, test.text) || (err != nil) != (test.left > 0) {
+				t.Errorf("%s: printed %q", test.reason, text)
+			}
+			if left, err := readAsked(m.dir); err != nil || len(left) != test.left {
+				t.Errorf("%s: waiting %+v, %v", test.reason, left, err)
+			}
+		})
+	}
+}
+
+// TestTwoForgetsLoseNoWish: what another command puts in while the cluster is
+// asked stays.
+func TestTwoForgetsLoseNoWish(t *testing.T) {
+	m := newMachine(t)
+	wish := func(id string) asked { return asked{SessionID: talked, Request: v1alpha1.Request{ID: id}} }
+	if err := writeAsked(m.dir, []asked{wish("a")}); err != nil {
+		t.Fatal(err)
+	}
+	err := m.settle(t.Context(), m.dir, []asked{wish("a")}, func(asked) (string, error) {
+		return "", updateAsked(t.Context(), m.dir, func(list []asked) []asked { return append(list, wish("b")) })
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	left, err := readAsked(m.dir)
+	if diff := cmp.Diff([]asked{wish("b")}, left); diff != "" || err != nil {
+		t.Errorf("waiting: %v (-want +got):\n%s", err, diff)
 	}
 }

@@ -184,7 +184,7 @@ func (l *loop) sweep(start bool) {
 	for _, session := range l.spool.Sessions() {
 		state := session.State()
 		switch {
-		case state.Withdrawn:
+		case state.Withdrawn && !over(&state, now):
 		case over(&state, now):
 			l.log.Info("Forgetting a session of which nothing is left to do", "session", state.SessionID)
 			if err := l.spool.Prune(state.SessionID); err != nil {
@@ -215,10 +215,11 @@ const keepSession = 30 * 24 * time.Hour
 
 // over says whether nothing of a session can be asked for any more.
 func over(state *spool.State, now time.Time) bool {
-	if len(state.Segments) > 0 || len(state.Gone) > 0 || len(state.Cursors) == 0 || now.Sub(state.FirstNote) < keepSession {
+	if now.Sub(state.FirstNote) < keepSession || now.Sub(state.Processed.At) < keepSession {
 		return false
 	}
-	if state.Processed.Lag > 0 || now.Sub(state.Processed.At) < keepSession {
+	// Of a session that a person deleted nothing waits, whatever was not read.
+	if !state.Withdrawn && (len(state.Segments) > 0 || len(state.Gone) > 0 || len(state.Cursors) == 0 || state.Processed.Lag > 0) {
 		return false
 	}
 	for _, cursor := range state.Cursors {

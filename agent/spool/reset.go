@@ -43,7 +43,7 @@ func Reset(o Options, id, uid string, entry *v1alpha1.Writer) error {
 		mark = Mark{Segments: entry.Segments, Lines: entry.Lines, Bytes: entry.Bytes, Chain: entry.Chain}
 	}
 	next := State{
-		Version: stateVersion, SessionID: id, Name: name, UID: uid,
+		Version: stateVersion, SessionID: id, Name: name, UID: uid, Expired: uid == "" && (old.UID != "" || old.Expired),
 		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles,
 		FirstNote: old.FirstNote, Noticed: old.Noticed, Ending: old.Ending || old.Ended,
 		Cursors: map[string]read.Cursor{}, Head: mark, Verified: mark, Applied: entry,
