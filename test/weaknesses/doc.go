@@ -6,5 +6,6 @@
 //
 // The tests call the hook, the daemon and the files as Claude Code and a person
 // do. The daemon runs without a cluster, under the policy that it last saw, which
-// is enough for what is read and shown.
+// is enough for what is read and shown. The rows that need the whole thread,
+// TestW05, TestW07, TestW08, TestW14, TestW24 and TestW34, are in test/e2e.
 package weaknesses
