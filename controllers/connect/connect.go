@@ -68,9 +68,9 @@ type Opener struct {
 	mu     sync.Mutex
 	stores map[types.UID]opened[*store.Bucket]
 	lettas map[types.UID]opened[letta.Client]
-	// gates are those of Letta's endpoints, by URL. There are as many as
-	// TeamMemories ever named.
-	gates map[string]*gate
+	// gates are those of Letta's endpoints, and of each memory at its endpoint.
+	// There are as many as TeamMemories ever named.
+	gates map[gateKey]*gate
 	// refusals are the memories whose key Letta refused.
 	refusals map[types.UID]refusal
 }
@@ -95,7 +95,7 @@ func New(secrets client.Reader, transport http.RoundTripper, c clock.PassiveCloc
 	return &Opener{
 		Secrets: secrets, Transport: transport, Clock: c,
 		stores: map[types.UID]opened[*store.Bucket]{}, lettas: map[types.UID]opened[letta.Client]{},
-		gates: map[string]*gate{}, refusals: map[types.UID]refusal{},
+		gates: map[gateKey]*gate{}, refusals: map[types.UID]refusal{},
 	}
 }
 
@@ -121,20 +121,32 @@ func (o *Opener) Resting(m *v1alpha1.TeamMemory) error {
 	if err := o.refused(m); err != nil {
 		return err
 	}
-	return o.LettaError(m, o.gate(m.Spec.Letta.BaseURL).closed())
+	return o.LettaError(m, o.gatesOf(m).closed())
 }
 
-// gate returns the gate of an endpoint.
-func (o *Opener) gate(url string) *gate {
+// gateKey names a gate: an endpoint's, or with a memory that one's there.
+type gateKey struct {
+	url    string
+	memory types.UID
+}
+
+// gatesOf returns the gates that a memory's calls to Letta pass.
+func (o *Opener) gatesOf(m *v1alpha1.TeamMemory) gates {
+	url := m.Spec.Letta.BaseURL
+	return gates{endpoint: o.gate(gateKey{url: url}), memory: o.gate(gateKey{url: url, memory: m.UID})}
+}
+
+// gate returns one gate.
+func (o *Opener) gate(k gateKey) *gate {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	g, ok := o.gates[url]
+	g, ok := o.gates[k]
 	if !ok {
 		g = &gate{clock: o.Clock, first: o.FirstRest}
 		if g.first == 0 {
 			g.first = firstRest
 		}
-		o.gates[url] = g
+		o.gates[k] = g
 	}
 	return g
 }
@@ -187,7 +199,7 @@ func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Clien
 			if err != nil {
 				return nil, outcome.Stallf(v1alpha1.InvalidSpecReason, "spec.letta: %w", err)
 			}
-			return gated{Client: c, gate: o.gate(spec.BaseURL)}, nil
+			return gated{Client: c, gates: o.gatesOf(m)}, nil
 		})
 }
 

@@ -40,6 +40,8 @@ func (d *dead) Conversation(context.Context, letta.Ref) (letta.Conversation, err
 	return letta.Conversation{}, d.call()
 }
 
+func (d *dead) DeleteConversation(context.Context, letta.Ref) error { return d.call() }
+
 func (d *dead) Send(context.Context, letta.Ref, []letta.Input, letta.SendOptions) (letta.Turn, error) {
 	d.sends.Add(1)
 	return letta.Turn{}, d.call()
@@ -79,7 +81,7 @@ func storm(t *testing.T, o *Opener, c letta.Client, sessions int, d time.Duratio
 
 func standing(d *dead) (*Opener, gated) {
 	o := New(nil, nil, clock.RealClock{})
-	return o, gated{Client: d, gate: o.gate("https://letta.example.com")}
+	return o, gated{Client: d, gates: o.gatesOf(memory("https://letta.example.com"))}
 }
 
 func TestAThousandSessionsAreOneRetry(t *testing.T) {
@@ -96,7 +98,7 @@ func TestAThousandSessionsAreOneRetry(t *testing.T) {
 		// All that were under way when it died, and then one a minute.
 		"refused": {"the connection is refused", refused, 1000 + 75},
 		"hang":    {"no answer comes, and one waits for it at a time after the first", hang, 1000 + 75},
-		"5xx":     {"an error of the server", func() error { return &letta.RetryError{} }, 1000 + 75},
+		"5xx":     {"an error of the server", func() error { return &letta.RetryError{Down: true} }, 1000 + 75},
 		"429":     {"without saying how long", func() error { return &letta.RetryError{Limited: true} }, 1000 + 75},
 		"429 with Retry-After": {"asked to stay away for ten minutes", func() error {
 			return &letta.RetryError{Limited: true, After: 10 * time.Minute}
@@ -192,6 +194,91 @@ func TestARefusedKeyIsAskedForOnce(t *testing.T) {
 		time.Sleep(refused)
 		if err := o.Resting(m); err != nil {
 			t.Errorf("it is never asked again: %v", err)
+		}
+	})
+}
+
+// TestWhoIsKeptAway: what is one conversation's trouble, or one team's, is
+// nobody else's.
+func TestWhoIsKeptAway(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason     string
+		err        error
+		same, team bool // kept away afterwards: the memory itself, another team at the endpoint
+	}{
+		"refused":      {"no connection", fmt.Errorf("list: %w: connection refused", letta.ErrUnavailable), true, true},
+		"lost":         {"the connection broke on a call with an effect", fmt.Errorf("cancel: %w: connection lost", letta.ErrOutcomeUnknown), true, true},
+		"5xx":          {"the server has trouble", fmt.Errorf("list: %w: status 502", &letta.RetryError{Down: true}), true, true},
+		"5xx, lost":    {"and may have done it", fmt.Errorf("list: %w: status 502: %w", letta.ErrOutcomeUnknown, &letta.RetryError{Down: true}), true, true},
+		"429":          {"too many requests with this key", &letta.RetryError{Limited: true, After: time.Minute}, true, false},
+		"model":        {"the model behind one agent has enough", fmt.Errorf("send: %w: %w", letta.ErrTurnFailed, &letta.RetryError{Limited: true}), false, false},
+		"conflict":     {"a clash over one row", fmt.Errorf("send: %w: conflict", &letta.RetryError{}), false, false},
+		"wait":         {"a clash that says when", &letta.RetryError{After: time.Minute}, false, false},
+		"not there":    {"an answer", letta.ErrNotFound, false, false},
+		"no such call": {"this back end has none", letta.ErrUnsupported, false, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			d := &dead{}
+			d.say(func() error { return c.err })
+			o, client := standing(d)
+			mine, theirs := memory("https://letta.example.com"), memory("https://letta.example.com")
+			theirs.UID = "another"
+			if err := client.DeleteConversation(t.Context(), letta.Ref{}); !errors.Is(err, c.err) {
+				t.Fatalf("the call ends with %v", err)
+			}
+			if err := o.Resting(mine); (err != nil) != c.same {
+				t.Errorf("%s: its own memory hears %v", c.reason, err)
+			}
+			if err := o.Resting(theirs); (err != nil) != c.team {
+				t.Errorf("%s: another team hears %v", c.reason, err)
+			}
+			_ = gated{Client: d, gates: o.gatesOf(theirs)}.DeleteConversation(t.Context(), letta.Ref{}) // made, or not
+			if made := d.calls.Load() == 2; made == c.team {
+				t.Errorf("%s: another team's call was made: %t", c.reason, made)
+			}
+		})
+	}
+}
+
+// TestAnEarlierAnswerOpensNothing: a turn of minutes that ends well does not
+// cut short what the server asked for in between.
+func TestAnEarlierAnswerOpensNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dead{}
+		o, client := standing(d)
+		d.say(func() error { time.Sleep(time.Minute); return nil })
+		var turn sync.WaitGroup
+		turn.Go(func() { _, _ = client.Send(t.Context(), letta.Ref{}, nil, letta.SendOptions{}) }) // ends well
+		time.Sleep(time.Second)
+		d.say(func() error { return &letta.RetryError{Limited: true, After: 10 * time.Minute} })
+		_, _, _ = client.Lookup(t.Context(), letta.Ref{}, "id") // limited
+		turn.Wait()
+		if err := o.Resting(memory("https://letta.example.com")); err == nil {
+			t.Error("nobody waits any more")
+		}
+	})
+}
+
+// TestALimitedMemoryTriesNoEndpoint: who may not call does not keep the place
+// of the one that asks whether the endpoint is there again.
+func TestALimitedMemoryTriesNoEndpoint(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		d := &dead{}
+		o, limited := standing(d)
+		theirs := memory("https://letta.example.com")
+		theirs.UID = "another"
+		other := gated{Client: d, gates: o.gatesOf(theirs)}
+		d.say(func() error { return &letta.RetryError{Limited: true, After: 10 * time.Minute} })
+		_, _, _ = limited.Lookup(t.Context(), letta.Ref{}, "id") // limited
+		d.say(func() error { return &letta.RetryError{Down: true} })
+		_, _, _ = other.Lookup(t.Context(), letta.Ref{}, "id") // down
+		d.say(func() error { return nil })
+		time.Sleep(5 * time.Second)
+		if _, _, err := limited.Lookup(t.Context(), letta.Ref{}, "id"); err == nil {
+			t.Error("the limited memory calls")
+		}
+		if _, _, err := other.Lookup(t.Context(), letta.Ref{}, "id"); err != nil {
+			t.Errorf("the other one hears %v", err)
 		}
 	})
 }

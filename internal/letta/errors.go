@@ -47,9 +47,14 @@ type RetryError struct {
 	// After is how long the server asks to wait, 0 if it does not say, never
 	// more than MaxRetryAfter.
 	After time.Duration
-	// Limited is true where the server said "too many requests", for all
-	// callers of the endpoint rather than for this request.
+	// Limited is true where somebody said "too many requests": the server, to
+	// whoever has this key, or with ErrTurnFailed the model behind it.
 	Limited bool
+	// Down is true where the endpoint as a whole cannot serve (an HTTP status
+	// of 500 or more). False says that it answers, and that what keeps it from
+	// this request may be no other one's: a clash in one conversation, a memory
+	// that is being written.
+	Down bool
 }
 
 // MaxRetryAfter bounds RetryError.After: a server must not park a caller for

@@ -59,7 +59,7 @@ func (c *Client) refused(r request, res *http.Response, body []byte) error {
 		}
 		return fmt.Errorf("%s: %w", r.op, &letta.RetryError{After: c.retryAfter(res.Header), Limited: true})
 	case code == http.StatusRequestTimeout, code >= 500:
-		retry := &letta.RetryError{After: c.retryAfter(res.Header)}
+		retry := &letta.RetryError{After: c.retryAfter(res.Header), Down: code >= 500}
 		// A gateway answers 502 and 504 while Letta goes on behind it, and
 		// Letta answers 500 for what failed half way. Only a 503 of Letta's
 		// own (no Redis, or a shutdown with "admitted": false) says that

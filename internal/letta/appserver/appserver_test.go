@@ -87,8 +87,8 @@ func TestRefusedDial(t *testing.T) {
 			if !errors.Is(err, tc.want) || errors.Is(err, letta.ErrOutcomeUnknown) {
 				t.Errorf("%s: error %v, want %v", tc.reason, err, tc.want)
 			}
-			if retry, ok := errors.AsType[*letta.RetryError](err); ok && retry.After != tc.wait {
-				t.Errorf("%s: wait %v, want %v", tc.reason, retry.After, tc.wait)
+			if retry, ok := errors.AsType[*letta.RetryError](err); ok && (retry.After != tc.wait || retry.Down != (tc.status >= 500)) {
+				t.Errorf("%s: wait %v and down %t, want %v", tc.reason, retry.After, retry.Down, tc.wait)
 			}
 			for _, secret := range []string{"sekrit", "127.0.0.1", "evil"} {
 				if err != nil && strings.Contains(err.Error(), secret) {

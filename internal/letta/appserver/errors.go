@@ -87,7 +87,7 @@ func refusedDial(op string, res *http.Response) error {
 	case s == http.StatusTooManyRequests:
 		return fmt.Errorf("%s: %w", op, &letta.RetryError{After: retryAfter(res.Header), Limited: true})
 	case s >= 500:
-		return fmt.Errorf("%s: %w", op, &letta.RetryError{After: retryAfter(res.Header)})
+		return fmt.Errorf("%s: %w", op, &letta.RetryError{After: retryAfter(res.Header), Down: true})
 	case s >= 300 && s < 400:
 		return fmt.Errorf("%s: %w: the server redirects", op, letta.ErrInvalid)
 	}

@@ -378,8 +378,8 @@ func (s *suite) serverErrors() {
 			_, err := s.Client.AgentsByTag(t.Context(), []string{"any"})
 			s.is(t, err, letta.ErrUnavailable)
 			isNot(t, err, letta.ErrOutcomeUnknown)
-			if _, ok := errors.AsType[*letta.RetryError](err); !ok {
-				t.Errorf("error %v is no RetryError", err)
+			if retry, ok := errors.AsType[*letta.RetryError](err); !ok || !retry.Down {
+				t.Errorf("error %v, want a RetryError that says down", err)
 			}
 
 			s.RefuseSend(tc.refusal)
