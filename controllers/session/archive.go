@@ -47,10 +47,16 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 	return a, nil
 }
 
-// read reads one object of the archive, and returns its uncompressed bytes as
-// well.
+// errNotItsName is of an object that is not what its key says.
+var errNotItsName = errors.New("it does not fit the chain in its name")
+
+// read reads one object of the archive, checks that the chain over it is the
+// one in its name, and returns its uncompressed bytes as well.
 func (r *Reconciler) read(ctx context.Context, s *scope, bucket *store.Bucket, id segmentID, key string) (*archived, []byte, error) {
 	packed, err := bucket.Get(ctx, key, segment.MaxPacked)
+	if errors.Is(err, store.ErrTooLarge) {
+		return nil, nil, damaged(id, err)
+	}
 	if err != nil {
 		return nil, nil, r.Connect.StoreError(s.mem, err)
 	}
@@ -62,7 +68,18 @@ func (r *Reconciler) read(ctx context.Context, s *scope, bucket *store.Bucket, i
 	if err != nil {
 		return nil, nil, damaged(id, err)
 	}
-	return &archived{header: h, lines: lines}, raw, nil
+	a := &archived{header: h, lines: lines}
+	if a.gap() {
+		return a, raw, nil // the chain over what was lost is that of others
+	}
+	head, err := h.Head(raw)
+	if err != nil {
+		return nil, nil, damaged(id, err)
+	}
+	if key != segment.ArchiveKey(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name, id.workstation, id.seq, head) {
+		return nil, nil, damaged(id, errNotItsName)
+	}
+	return a, raw, nil
 }
 
 // find returns the key of a verified segment. The key ends in the chain over
@@ -97,8 +114,20 @@ func archiveHead(ses *v1alpha1.Session, id segmentID) string {
 // damaged is an error of the archive itself, which nobody but a person can
 // mend: its bytes were verified once.
 func damaged(id segmentID, err error) error {
-	return outcome.RetryAfterf(v1alpha1.SegmentCorruptReason, waitForSegment, "%w", fmt.Errorf("segment %d of workstation %s in the archive: %w; restore the bucket", id.seq, id.workstation, err))
+	return outcome.RetryAfterf(v1alpha1.SegmentCorruptReason, waitForSegment, "%w", &damageError{id, err})
 }
+
+// damageError says what is wrong with a segment in the archive.
+type damageError struct {
+	id  segmentID
+	err error
+}
+
+func (e *damageError) Error() string {
+	return fmt.Sprintf("segment %d of workstation %s in the archive: %s; restore the bucket", e.id.seq, e.id.workstation, e.err)
+}
+
+func (e *damageError) Unwrap() error { return e.err }
 
 // mend looks at the error of a delivery. Where the archive lacks a segment that
 // was verified, because an older backup of the bucket was restored, what is

@@ -29,6 +29,13 @@ const (
 	eventWhisperWithdrawn = "WhisperWithdrawn"
 )
 
+const (
+	// maxCorrections bounds status.syncState.corrections.
+	maxCorrections = 16
+	// tooManyCorrections says why the agent is not told of one more.
+	tooManyCorrections = "16 wrong whispers wait already for the session's next words; ask again after them"
+)
+
 // whisperID is the form of whispers' ids, which are those of deliveries.
 var whisperID = regexp.MustCompile(`^[0-9a-f-]{1,64}$`)
 
@@ -45,7 +52,7 @@ func (r *Reconciler) requests(ctx context.Context, s *scope) error {
 	})
 	for i := range s.ses.Spec.Requests {
 		q := &s.ses.Spec.Requests[i]
-		if slices.ContainsFunc(st.Answered, func(a v1alpha1.Answer) bool { return a.ID == q.ID }) {
+		if hasAnswer(s.ses, q.ID) {
 			continue
 		}
 		var answer v1alpha1.Answer
@@ -65,20 +72,32 @@ func (r *Reconciler) requests(ctx context.Context, s *scope) error {
 	return nil
 }
 
+// hasAnswer reports whether a request is answered.
+func hasAnswer(ses *v1alpha1.Session, id string) bool {
+	return slices.ContainsFunc(ses.Status.Answered, func(a v1alpha1.Answer) bool { return a.ID == id })
+}
+
 // wrongWhisper withdraws a whisper, and notes that the agent is to be told.
 func (r *Reconciler) wrongWhisper(s *scope, q *v1alpha1.Request) v1alpha1.Answer {
 	if !whisperID.MatchString(q.Whisper) {
 		return v1alpha1.Answer{Result: v1alpha1.AnswerRefused, Message: "whisper must be the id of a whisper, as undersong whispers lists it"}
 	}
 	st := &s.ses.Status
-	answer := v1alpha1.Answer{Result: v1alpha1.AnswerDone}
-	if !slices.ContainsFunc(st.Whispers, func(w v1alpha1.Whisper) bool { return w.ID == q.Whisper }) {
-		answer.Message = "the whisper had left the status before; the agent is told with the next words"
+	shown := slices.ContainsFunc(st.Whispers, func(w v1alpha1.Whisper) bool { return w.ID == q.Whisper })
+	answer := v1alpha1.Answer{Result: v1alpha1.AnswerDone, Message: "the agent is told with the session's next words, if any"}
+	if !shown {
+		answer.Message = "the whisper had left the status before; " + answer.Message
+	}
+	switch y := st.SyncState; {
+	case slices.Contains(y.Corrections, q.Whisper):
+	case len(y.Corrections) < maxCorrections:
+		y.Corrections = append(y.Corrections, q.Whisper)
+	case !shown:
+		return v1alpha1.Answer{Result: v1alpha1.AnswerRefused, Message: tooManyCorrections}
+	default:
+		answer = v1alpha1.Answer{Result: v1alpha1.AnswerPartial, Message: "withdrawn; not reached: the agent, " + tooManyCorrections}
 	}
 	st.Whispers = slices.DeleteFunc(st.Whispers, func(w v1alpha1.Whisper) bool { return w.ID == q.Whisper })
-	if y := st.SyncState; len(y.Corrections) < 16 && !slices.Contains(y.Corrections, q.Whisper) {
-		y.Corrections = append(y.Corrections, q.Whisper)
-	}
 	r.tell(s, corev1.EventTypeWarning, eventWhisperWithdrawn, fmt.Sprintf("%s calls the whisper %s wrong; see the memory's blocks for what it came from", s.ses.Spec.Owner, q.Whisper))
 	return answer
 }
@@ -140,6 +159,8 @@ type erasure struct {
 	told bool
 	// uncounted says that a lost segment keeps lines from being counted.
 	uncounted bool
+	// damaged are the segments that cannot be read.
+	damaged []string
 }
 
 // forget erases lines: from the archive, from what is still to be delivered,
@@ -178,7 +199,10 @@ func (r *Reconciler) forget(ctx context.Context, s *scope, q *v1alpha1.Request) 
 			behind = w.Workstation
 		}
 	}
-	for _, w := range others {
+	if e.lines.all() {
+		meant = nil // of these everything is erased
+	}
+	for _, w := range slices.Concat(meant, others) {
 		if err := e.copies(ctx, w.Workstation); err != nil {
 			return v1alpha1.Answer{}, err
 		}
@@ -233,7 +257,7 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 				return false, e.r.Connect.StoreError(e.s.mem, err)
 			}
 		}
-		if a != nil && a.gap() && !e.lines.all() && (e.lines.from > line || e.lines.to != math.MaxInt64) {
+		if (a == nil || a.gap()) && !e.lines.all() && (e.lines.from > line || e.lines.to != math.MaxInt64) {
 			// Who counts at the other end counts the lost lines, too.
 			e.uncounted = true
 			return false, nil
@@ -247,6 +271,21 @@ func (e *erasure) note(a *archived, i int, sync *v1alpha1.WriterSync) {
 	if a.header.Stream != segment.MainStream {
 		return
 	}
+	e.hear(a, i, sync)
+	rec, err := transcript.Parse(a.lines[i])
+	if err != nil {
+		return
+	}
+	if rec.UUID != "" {
+		e.uuids[rec.UUID] = true
+	}
+	e.ids = append(e.ids, transcript.ID(rec, a.header.Generation, a.header.Stream, a.header.Offsets[i]))
+	e.types[cmp.Or(redact.ForgottenType(a.lines[i]), rec.Type)] = true
+}
+
+// hear notes whether Letta has a line of the main stream, or is about to, and
+// drops the answers to it.
+func (e *erasure) hear(a *archived, i int, sync *v1alpha1.WriterSync) {
 	at := v1alpha1.Cut{Segments: a.header.Seq - 1, Lines: int64(i)}
 	e.told = e.told || !reached(at, &sync.Delivered)
 	st := e.s.ses.Status.SyncState
@@ -259,15 +298,6 @@ func (e *erasure) note(a *archived, i int, sync *v1alpha1.WriterSync) {
 			d.Answer = v1alpha1.AnswerDrop
 		}
 	}
-	rec, err := transcript.Parse(a.lines[i])
-	if err != nil {
-		return
-	}
-	if rec.UUID != "" {
-		e.uuids[rec.UUID] = true
-	}
-	e.ids = append(e.ids, transcript.ID(rec, a.header.Generation, a.header.Stream, a.header.Offsets[i]))
-	e.types[cmp.Or(redact.ForgottenType(a.lines[i]), rec.Type)] = true
 }
 
 // covers reports whether a line is between a delivery's cuts.
@@ -275,7 +305,8 @@ func covers(d *v1alpha1.Delivery, workstation string, at v1alpha1.Cut) bool {
 	return d.Workstation == workstation && reached(at, &d.From) && !reached(at, &d.To)
 }
 
-// copies erases what another writer has of the same records.
+// copies erases what a writer has of the same records: another one's copy of
+// the file, or what the same one wrote again.
 func (e *erasure) copies(ctx context.Context, workstation string) error {
 	sync := syncOf(e.s.ses, workstation)
 	if sync == nil || len(e.uuids) == 0 {
@@ -284,7 +315,13 @@ func (e *erasure) copies(ctx context.Context, workstation string) error {
 	for seq := int64(1); seq <= sync.Verified.Segments; seq++ {
 		_, err := e.segment(ctx, segmentID{workstation, seq}, func(a *archived, i int) bool {
 			rec, err := transcript.Parse(a.lines[i])
-			return err == nil && rec.UUID != "" && e.uuids[rec.UUID]
+			if err != nil || rec.UUID == "" || !e.uuids[rec.UUID] {
+				return false
+			}
+			if a.header.Stream == segment.MainStream {
+				e.hear(a, i, sync)
+			}
+			return true
 		})
 		if err != nil {
 			return err
@@ -294,16 +331,25 @@ func (e *erasure) copies(ctx context.Context, workstation string) error {
 }
 
 // segment replaces the lines of one segment that are meant, and returns it as
-// it was; nil if the archive keeps it no more. Doing it again changes nothing.
+// it was; nil if the archive keeps it no more, or it is damaged: then the
+// answer says so, and what can be read is erased all the same. Doing it again
+// changes nothing.
 func (e *erasure) segment(ctx context.Context, id segmentID, meant func(*archived, int) bool) (*archived, error) {
+	var a *archived
+	var raw []byte
 	key, err := e.r.find(ctx, e.s, e.bucket, id)
+	if err == nil {
+		a, raw, err = e.r.read(ctx, e.s, e.bucket, id, key)
+	}
 	if errors.Is(err, store.ErrNotExist) {
 		return nil, nil //nolint:nilnil // what is not there need not be erased
 	}
-	if err != nil {
-		return nil, err
+	if _, bad := errors.AsType[*damageError](err); bad && !errors.Is(err, segment.ErrUnsupportedVersion) {
+		if name := fmt.Sprintf("segment %d of workstation %s", id.seq, id.workstation); !slices.Contains(e.damaged, name) {
+			e.damaged = append(e.damaged, name)
+		}
+		return nil, nil //nolint:nilnil // see damaged
 	}
-	a, raw, err := e.r.read(ctx, e.s, e.bucket, id, key)
 	if err != nil {
 		return nil, err
 	}
@@ -400,6 +446,9 @@ func (e *erasure) unsay(ctx context.Context, whole bool) (v1alpha1.Answer, error
 	}
 	if e.uncounted {
 		left = append(left, "the lines behind a lost segment, which cannot be counted; leave toLine out")
+	}
+	if n := len(e.damaged); n > 0 {
+		left = append(left, "what is damaged in the archive, "+strings.Join(e.damaged[:min(n, 4)], ", ")+"; have the bucket restored and ask again")
 	}
 	forks, err := e.forks(ctx)
 	if err != nil {

@@ -3,6 +3,7 @@
 package session
 
 import (
+	"bytes"
 	"fmt"
 	"strings"
 	"testing"
@@ -130,8 +131,8 @@ func TestForget(t *testing.T) {
 			result: v1alpha1.AnswerDone, archive: []string{"tide tables are stored in GMT.", "Understood."}, words: []string{"tide tables are stored in GMT.", "Understood."},
 		},
 		"the first lines, before delivery": {
-			reason: "a copy of a forgotten record that comes later is forgotten, too", request: v1alpha1.Request{FromLine: ptr.To[int64](1), ToLine: ptr.To[int64](1)},
-			result: v1alpha1.AnswerDone, archive: []string{"tide tables are stored in GMT.", "Understood.", "What next?", "The harbour."}, words: []string{"Understood.", "What next?", "The harbour."},
+			reason: "a copy of a forgotten record that the same writer has later is forgotten, too", request: v1alpha1.Request{FromLine: ptr.To[int64](1), ToLine: ptr.To[int64](1)},
+			result: v1alpha1.AnswerDone, archive: []string{"Understood.", "What next?", "The harbour."}, words: []string{"Understood.", "What next?", "The harbour."},
 		},
 		"a middle line, after delivery": {
 			reason: "what the conversation has is said", delivered: true, request: v1alpha1.Request{Workstation: "ws-a", FromLine: ptr.To[int64](6), ToLine: ptr.To[int64](6)},
@@ -225,6 +226,97 @@ func TestForgetReachesCopiesOfOtherWriters(t *testing.T) {
 	w.suspend("")
 	w.settleDown()
 	w.only("Letta", w.words(), "Understood.", "The harbour.")
+}
+
+// ofArchive calls f with the archive's key of a writer's segment.
+func (w *world) ofArchive(workstation string, seq int64, f func(key string)) {
+	w.t.Helper()
+	n := 0
+	for info, err := range w.bucket.List(w.t.Context(), archiveHead(w.get(), segmentID{workstation, seq})) {
+		w.must(err)
+		f(info.Key)
+		n++
+	}
+	if n == 0 {
+		w.t.Fatalf("the archive has no segment %d of %s", seq, workstation)
+	}
+}
+
+// forged is a segment of the same form with other words.
+func (w *world) forged(raw []byte) []byte {
+	w.t.Helper()
+	changed := bytes.Replace(raw, []byte("What next?"), []byte("What else?"), 1)
+	if bytes.Equal(raw, changed) {
+		w.t.Fatal("nothing is forged")
+	}
+	return segment.Pack(changed)
+}
+
+func TestForgetWithADamagedArchive(t *testing.T) {
+	lost := func(w *world, key string) { w.must(w.bucket.Delete(w.t.Context(), key)) }
+	broken := func(w *world, key string) { w.must(w.bucket.Put(w.t.Context(), key, []byte("no segment"))) }
+	for name, c := range map[string]struct {
+		reason  string
+		segment int64
+		damage  func(*world, string)
+		request v1alpha1.Request
+		result  v1alpha1.AnswerResult
+		says    string
+		archive []string
+	}{
+		"lost before":     {"lines behind a lost segment cannot be counted", 2, lost, v1alpha1.Request{FromLine: ptr.To[int64](4), ToLine: ptr.To[int64](5)}, v1alpha1.AnswerRefused, "lost segment", []string{"tide tables are stored in GMT.", "Understood.", "What next?", "The harbour."}},
+		"lost between":    {"what can be counted is erased, the rest is said", 2, lost, v1alpha1.Request{FromLine: ptr.To[int64](2), ToLine: ptr.To[int64](5)}, v1alpha1.AnswerPartial, "lost segment", []string{"tide tables are stored in GMT.", "What next?", "The harbour."}},
+		"lost, all":       {"what is not there need not be erased", 2, lost, v1alpha1.Request{}, v1alpha1.AnswerPartial, "blocks learned", nil},
+		"damaged before":  {"lines behind what cannot be read cannot be counted", 2, broken, v1alpha1.Request{FromLine: ptr.To[int64](6), ToLine: ptr.To[int64](6)}, v1alpha1.AnswerRefused, "lost segment", []string{"tide tables are stored in GMT.", "Understood.", "What next?", "The harbour."}},
+		"damaged, all":    {"what can be read is erased, the rest is said", 1, broken, v1alpha1.Request{}, v1alpha1.AnswerPartial, "segment 1 of workstation ws-a", nil},
+		"damaged, behind": {"the count does not reach it", 3, broken, v1alpha1.Request{FromLine: ptr.To[int64](1), ToLine: ptr.To[int64](2)}, v1alpha1.AnswerPartial, "segment 3 of workstation ws-a", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			w.story()
+			w.settleDown()
+			w.ofArchive("ws-a", c.segment, func(key string) { c.damage(w, key) })
+			c.request.ID, c.request.Kind = "f1", v1alpha1.RequestForget
+			w.request(c.request)
+			w.until("an answer", func(*v1alpha1.Session) bool { return w.answer("f1") != nil })
+			if got := w.answer("f1"); got == nil || got.Result != c.result || !strings.Contains(got.Message, c.says) {
+				t.Errorf("%s: the answer is %+v, want %s with %q", c.reason, got, c.result, c.says)
+			}
+			kept := w.kept()
+			for _, text := range c.archive {
+				if !strings.Contains(kept, text) {
+					t.Errorf("%s: %q was erased", c.reason, text)
+				}
+			}
+			if c.segment == 3 {
+				return // what is damaged just before them holds later words back
+			}
+			a := w.writer("ws-a")
+			a.segment(userLine("u8", "Afterwards."))
+			a.apply()
+			w.settleDown()
+			if !strings.Contains(w.words(), "Afterwards.") {
+				t.Errorf("%s: later words are held back", c.reason)
+			}
+		})
+	}
+}
+
+func TestAForgedSegmentIsNotDelivered(t *testing.T) {
+	w := newWorld(t, nil)
+	w.suspend(v1alpha1.SuspendDelivery)
+	w.story()
+	_, _ = w.reconcile() // archives
+	w.ofArchive("ws-a", 3, func(key string) { w.must(w.bucket.Put(t.Context(), key, w.forged(w.writer("ws-a").raws[3]))) })
+	w.suspend("")
+	s := w.until("a segment that is not what its name says", reasonIs(v1alpha1.DeliveredCondition, v1alpha1.SegmentCorruptReason))
+	if c := condition(s, v1alpha1.DeliveredCondition); !strings.Contains(c.Message, "does not fit the chain in its name") {
+		t.Errorf("Delivered says %q", c.Message)
+	}
+	if strings.Contains(w.words(), "What else?") {
+		t.Error("forged words were delivered")
+	}
 }
 
 func TestForgetWaitsForWhatIsOnItsWay(t *testing.T) {
@@ -424,6 +516,26 @@ func TestAWrongWhisper(t *testing.T) {
 	}
 	if c := w.get().Status.SyncState.Corrections; len(c) != 0 {
 		t.Errorf("still to be told: %v", c)
+	}
+}
+
+func TestTooManyWrongWhispers(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	s := w.settleDown()
+	for i := range 16 {
+		s.Status.SyncState.Corrections = append(s.Status.SyncState.Corrections, fmt.Sprintf("0-%d", i))
+	}
+	s.Status.Whispers = []v1alpha1.Whisper{{ID: "1"}}
+	sc := &scope{ses: s, key: w.key}
+	for id, want := range map[string]v1alpha1.AnswerResult{"0-3": v1alpha1.AnswerDone, "2": v1alpha1.AnswerRefused, "1": v1alpha1.AnswerPartial} {
+		a := w.r.wrongWhisper(sc, &v1alpha1.Request{Whisper: id})
+		if a.Result != want || a.Message == "" {
+			t.Errorf("%s: the answer is %+v, want %s", id, a, want)
+		}
+	}
+	if len(s.Status.Whispers) != 0 || len(s.Status.SyncState.Corrections) != 16 {
+		t.Errorf("%d whispers, %d corrections; want none and 16", len(s.Status.Whispers), len(s.Status.SyncState.Corrections))
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -49,12 +50,12 @@ func days(n *int32, otherwise int32) time.Duration {
 }
 
 // untilExpired is how long a Session is still kept; ok is false while it is not
-// over: Active, behind, or with a request that waits for its owner to read the
-// answer.
+// over: Active, behind, or with a request that is not answered yet. An answer
+// keeps nothing: nobody need ever take it away.
 func (r *Reconciler) untilExpired(s *scope) (left time.Duration, ok bool) {
 	st := &s.ses.Status
 	if s.mem == nil || s.mem.UID == "" || (st.State != v1alpha1.SessionIdle && st.State != v1alpha1.SessionEnded) ||
-		st.Lag != 0 || backlog(s.ses) || len(s.ses.Spec.Requests) > 0 || !apimeta.IsStatusConditionTrue(st.Conditions, v1alpha1.ReadyCondition) {
+		st.Lag != 0 || backlog(s.ses) || slices.ContainsFunc(s.ses.Spec.Requests, func(q v1alpha1.Request) bool { return !hasAnswer(s.ses, q.ID) }) || !apimeta.IsStatusConditionTrue(st.Conditions, v1alpha1.ReadyCondition) {
 		return 0, false
 	}
 	return days(s.mem.Spec.Retention.SessionDays, defaultSessionDays) - r.Clock.Since(lastActivity(s.ses)), true

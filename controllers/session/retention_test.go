@@ -72,18 +72,22 @@ func TestRetention(t *testing.T) {
 	if w.gone() {
 		t.Fatal("the Session went before its time")
 	}
-	// A session with an answer that its owner has not read stays.
-	w.request(v1alpha1.Request{ID: "w1", Kind: v1alpha1.RequestWrongWhisper, Whisper: "0"})
 	fake.SetTime(begin.Add(11 * day))
+	// A request that is not carried out yet keeps the Session, one that is
+	// answered does not.
+	s := w.get()
+	s.Spec.Requests = []v1alpha1.Request{{ID: "w1", Kind: v1alpha1.RequestWrongWhisper, Whisper: "0"}}
+	if _, ok := w.r.untilExpired(&scope{ses: s, mem: w.policy(func(*v1alpha1.TeamMemory) {})}); ok {
+		t.Error("a Session with an open request may expire")
+	}
+	fake.SetTime(begin.Add(2 * time.Hour))
+	w.request(s.Spec.Requests[0])
 	for range 3 {
 		_, _ = w.reconcile() // answers
 	}
-	if w.gone() {
-		t.Fatal("the Session went with an answer that nobody read")
+	if w.answer("w1") == nil {
+		t.Fatal("the request is not answered")
 	}
-	s := w.get()
-	s.Spec.Requests = nil
-	w.must(w.user.Update(t.Context(), s))
 	fake.SetTime(begin.Add(21 * day))
 	sweep()
 	if w.objects("archive/") != 4 {
