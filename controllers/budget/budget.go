@@ -65,7 +65,7 @@ type spent struct {
 // Open returns nil while the memory has tokens left for words of this owner,
 // and else an outcome that waits for the next day.
 func (l *Ledger) Open(ctx context.Context, m *v1alpha1.TeamMemory, owner string, imported bool) error {
-	if err := l.load(ctx, m); err != nil {
+	if err := l.Load(ctx, m); err != nil {
 		return err
 	}
 	now := l.Clock.Now()
@@ -100,12 +100,13 @@ func Limit(m *v1alpha1.TeamMemory) int64 {
 
 func atLeastOne(n int64) int64 { return max(n, 1) }
 
-// Add counts what a turn cost.
+// Add counts what a turn cost. The memory is loaded before; one that is not, or
+// was forgotten meanwhile, is counted from status.
 func (l *Ledger) Add(memory types.UID, owner string, imported bool, tokens int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.memories[memory] == nil {
-		return // nobody asked yet: it is counted from status
+		return
 	}
 	s := l.todayLocked(memory, l.Clock.Now())
 	s.total += tokens
@@ -117,7 +118,7 @@ func (l *Ledger) Add(memory types.UID, owner string, imported bool, tokens int64
 
 // Today is what the memory spent today, nil if nothing.
 func (l *Ledger) Today(ctx context.Context, m *v1alpha1.TeamMemory) (*v1alpha1.DayUsage, error) {
-	if err := l.load(ctx, m); err != nil {
+	if err := l.Load(ctx, m); err != nil {
 		return nil, err
 	}
 	l.mu.Lock()
@@ -155,8 +156,10 @@ func (l *Ledger) todayLocked(memory types.UID, now time.Time) *spent {
 	return s
 }
 
-// load reads what the Sessions spent today, once for each memory.
-func (l *Ledger) load(ctx context.Context, m *v1alpha1.TeamMemory) error {
+// Load reads what the Sessions spent today, once for each memory. Open and
+// Today do so, too. It must come before Add and before a status is written that
+// has what is added.
+func (l *Ledger) Load(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	l.mu.Lock()
 	known := l.memories[m.UID] != nil
 	l.mu.Unlock()

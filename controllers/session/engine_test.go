@@ -101,6 +101,53 @@ func TestAnEndlessTurnIsCancelled(t *testing.T) {
 	w.once("tide tables are stored in GMT.", "The harbour.", "After the endless turn.")
 }
 
+func TestATurnIsAsOldAsItsSending(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	for d := (*v1alpha1.Delivery)(nil); d == nil; d = w.get().Status.SyncState.Delivery {
+		_, _ = w.reconcile() // until the ledger is written
+	}
+	if w.letta.Requests(sendRoute) != 0 {
+		t.Fatal("the words were sent with the ledger")
+	}
+	// The next process comes an hour later, and the one after that soon.
+	w.restart()
+	clock := clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour))
+	w.r.Clock = clock
+	release := w.letta.HoldTurns()
+	defer release()
+	w.until("a turn", func(*v1alpha1.Session) bool { return w.letta.Turns() > 0 })
+	w.restart()
+	w.r.Clock = clock
+	for range 5 {
+		_, _ = w.reconcile() // waits
+	}
+	if n := w.letta.Requests("POST /v1/conversations/{id}/cancel"); n != 0 {
+		t.Errorf("%d cancels of a turn that began just now", n)
+	}
+	release()
+	w.settleDown()
+	w.once("tide tables are stored in GMT.", "The harbour.")
+}
+
+func TestABudgetCountsWhatANewProcessFindsOut(t *testing.T) {
+	w := newWorld(t, nil)
+	w.letta.FailTurn(lettatest.TurnFault{Stored: true})
+	w.story()
+	w.until("a turn", func(*v1alpha1.Session) bool { return w.letta.Turns() > 0 })
+	for state := turnRunning; state == turnRunning; { // it ends, and nobody notes it
+		w.pause()
+		state, _, _ = w.r.Turns.look(w.key, clientID(w.get().Status.SyncState.Delivery))
+	}
+	w.restart()
+	s := w.settleDown()
+	got, err := w.r.Budget.Today(t.Context(), w.policy(func(*v1alpha1.TeamMemory) {}))
+	w.must(err)
+	if got == nil || got.Tokens != s.Status.Usage.DayTokens || w.letta.Turns() != 2 {
+		t.Errorf("after %d turns the budget counts %+v, the session %d tokens of today; want the same", w.letta.Turns(), got, s.Status.Usage.DayTokens)
+	}
+}
+
 func TestATurnThatOutlastsItsTimeHere(t *testing.T) {
 	w := newWorld(t, nil)
 	five := int32(5)

@@ -21,6 +21,7 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
 )
@@ -142,6 +143,22 @@ func (r *Reconciler) erase(ctx context.Context, s *scope) error {
 	return r.finalizer(ctx, s.ses, false)
 }
 
+// tellNotErased says, once for each reason, why a deleted Session is still
+// there.
+func (r *Reconciler) tellNotErased(s *scope, err error) {
+	o := outcome.Of(err)
+	key := string(s.ses.UID) + "/" + eventNotErased + "/" + o.Reason
+	if r.told.has(key) {
+		return
+	}
+	r.told.add(key)
+	message := "it is tried again; see the controller's log"
+	if o.Reason != v1alpha1.FailedReason {
+		message = o.Error()
+	}
+	r.Recorder.Eventf(s.ses, nil, corev1.EventTypeWarning, eventNotErased, "Delete", "the Session waits for what is kept of it to be erased: %s", message)
+}
+
 func (r *Reconciler) eraseConversation(ctx context.Context, s *scope) error {
 	st := s.ses.Status.SyncState
 	if st == nil || st.ConversationID == "" {
@@ -163,8 +180,9 @@ func (r *Reconciler) eraseConversation(ctx context.Context, s *scope) error {
 }
 
 // removeAll deletes all objects below a prefix, the record of a session last:
-// as long as it is there a later run finds the rest.
-func removeAll(ctx context.Context, bucket *store.Bucket, prefix string) error {
+// as long as it is there a later run finds the rest. Before it goes, the steps
+// between are taken.
+func removeAll(ctx context.Context, bucket *store.Bucket, prefix string, between ...func() error) error {
 	var last []string
 	for info, err := range bucket.List(ctx, prefix) {
 		if err != nil {
@@ -178,6 +196,11 @@ func removeAll(ctx context.Context, bucket *store.Bucket, prefix string) error {
 			return err
 		}
 	}
+	for _, step := range between {
+		if err := step(); err != nil {
+			return err
+		}
+	}
 	for _, key := range last {
 		if err := bucket.Delete(ctx, key); err != nil {
 			return err
@@ -186,14 +209,15 @@ func removeAll(ctx context.Context, bucket *store.Bucket, prefix string) error {
 	return nil
 }
 
-// Sweeper deletes the archives of sessions whose time is over. The seen-sets
-// stay, for the sake of forks: they hold no words.
+// Sweeper deletes the archives of sessions whose time is over, and their
+// conversations at Letta. The seen-sets stay, for the sake of forks: they hold
+// no words.
 type Sweeper struct {
 	// Client reads from the cache.
 	Client client.Client
 	// Live reads Sessions past the cache, before their archive is deleted.
 	Live client.Reader
-	// Connect opens stores.
+	// Connect opens stores and Letta back ends.
 	Connect *connect.Opener
 	// Clock tells the time.
 	Clock clock.PassiveClock
@@ -216,39 +240,67 @@ func (w *Sweeper) Start(ctx context.Context) error {
 	return nil
 }
 
-// Sweep looks through the archive of one memory.
+// Sweep looks through the archive of one memory. What fails for one session is
+// left for the next time and keeps no other; the first error is returned.
 func (w *Sweeper) Sweep(ctx context.Context, mem *v1alpha1.TeamMemory) error {
 	bucket, err := w.Connect.Store(ctx, mem)
 	if err != nil {
 		return err
 	}
-	keep := days(mem.Spec.Retention.TranscriptDays, defaultTranscriptDays)
+	var first error
 	for info, err := range bucket.List(ctx, segment.ArchiveOf(mem.Namespace)) {
 		if err != nil {
-			return err
+			return errors.Join(first, err)
 		}
 		if !strings.HasSuffix(info.Key, recordName) {
 			continue
 		}
-		data, err := bucket.Get(ctx, info.Key, maxRecord)
-		if err != nil {
-			return err
-		}
-		rec, err := parseRecord(data)
-		if err != nil || rec.Spec.MemoryRef.Name != mem.Name || rec.Status.LastActivityTime == nil || w.Clock.Since(rec.Status.LastActivityTime.Time) < keep {
-			continue // what cannot be read is not deleted
-		}
-		name := v1alpha1.SessionName(rec.Spec.SessionID, rec.Spec.Owner)
-		err = w.Live.Get(ctx, types.NamespacedName{Namespace: mem.Namespace, Name: name}, &v1alpha1.Session{})
-		if err == nil {
-			continue
-		}
-		if !apierrors.IsNotFound(err) {
-			return err
-		}
-		if err := removeAll(ctx, bucket, segment.ArchivePrefix(mem.Namespace, rec.Spec.Owner, name)); err != nil {
-			return err
+		if err := w.sweepOne(ctx, mem, bucket, info.Key); err != nil && first == nil {
+			first = err
 		}
 	}
-	return nil
+	return first
+}
+
+// sweepOne deletes what is kept of one session, whose record is under key, if
+// its time is over. The archive does not wait for Letta; the record does, and
+// with it the conversation is found again.
+func (w *Sweeper) sweepOne(ctx context.Context, mem *v1alpha1.TeamMemory, bucket *store.Bucket, key string) error {
+	data, err := bucket.Get(ctx, key, maxRecord)
+	if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrTooLarge) {
+		return nil // it went meanwhile, or it is no record
+	}
+	if err != nil {
+		return err
+	}
+	keep := days(mem.Spec.Retention.TranscriptDays, defaultTranscriptDays)
+	rec, err := parseRecord(data)
+	if err != nil || rec.Spec.MemoryRef.Name != mem.Name || rec.Status.LastActivityTime == nil || w.Clock.Since(rec.Status.LastActivityTime.Time) < keep {
+		return nil //nolint:nilerr // what cannot be read is not deleted
+	}
+	name := v1alpha1.SessionName(rec.Spec.SessionID, rec.Spec.Owner)
+	err = w.Live.Get(ctx, types.NamespacedName{Namespace: mem.Namespace, Name: name}, &v1alpha1.Session{})
+	if err == nil || !apierrors.IsNotFound(err) {
+		return err
+	}
+	return removeAll(ctx, bucket, segment.ArchivePrefix(mem.Namespace, rec.Spec.Owner, name), func() error {
+		return w.removeConversation(ctx, mem, rec.Status.SyncState)
+	})
+}
+
+// removeConversation deletes a conversation that a record names, where the back
+// end can.
+func (w *Sweeper) removeConversation(ctx context.Context, mem *v1alpha1.TeamMemory, st *v1alpha1.SyncState) error {
+	if st.ConversationID == "" {
+		return nil
+	}
+	c, err := w.Connect.Letta(ctx, mem)
+	if err != nil {
+		return err
+	}
+	err = c.DeleteConversation(ctx, letta.Ref{AgentID: st.AgentID, ConversationID: st.ConversationID})
+	if err == nil || errors.Is(err, letta.ErrNotFound) || errors.Is(err, letta.ErrUnsupported) {
+		return nil
+	}
+	return w.Connect.LettaError(mem, err)
 }

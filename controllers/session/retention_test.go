@@ -13,6 +13,8 @@ import (
 	"k8s.io/utils/ptr"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta/lettatest"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 const day = 24 * time.Hour
@@ -104,10 +106,30 @@ func TestRetention(t *testing.T) {
 	if n := w.objects("archive/"); n != 4 {
 		t.Errorf("the archive has %d objects before its time is over, want 4", n)
 	}
+	if n := w.conversations(); n != 1 {
+		t.Errorf("Letta has %d conversations before the archive's time is over, want 1", n)
+	}
+	// What lies beside it and is no record keeps nothing.
 	fake.SetTime(begin.Add(21 * day))
+	large := segment.ArchiveOf(w.namespace) + "0" + recordName
+	w.must(w.bucket.Put(t.Context(), large, make([]byte, maxRecord+1)))
+	// The archive does not wait for Letta.
+	w.letta.Inject(lettatest.Fault{Route: "DELETE /v1/conversations/{id}", Status: 500})
+	mem := w.policy(func(*v1alpha1.TeamMemory) {})
+	if err := sweeper.Sweep(t.Context(), mem); err == nil {
+		t.Error("nothing is said of a conversation that is still there")
+	}
+	if n := w.objects("archive/"); n != 2 {
+		t.Errorf("the archive has %d objects while Letta keeps the conversation, want the record and what is none", n)
+	}
+	w.r.Connect.Forget(mem.UID)
 	sweep()
+	w.must(w.bucket.Delete(t.Context(), large))
 	if n := w.objects("archive/"); n != 0 {
 		t.Errorf("the archive has %d objects after its time, want none", n)
+	}
+	if n := w.conversations(); n != 0 {
+		t.Errorf("Letta has %d conversations after the archive's time, want none", n)
 	}
 	if w.objects("state/") != 1 {
 		t.Error("the seen-set went with the archive")
@@ -118,7 +140,10 @@ func TestRetention(t *testing.T) {
 	child.apply()
 	w.r.Clock = clocktesting.NewFakePassiveClock(time.Now())
 	w.settleDown()
-	w.once("tide tables are stored in GMT.", "Only in the fork.")
+	w.once("Only in the fork.")
+	if strings.Contains(w.words(), "tide tables") {
+		t.Error("the fork was told what its parent had said, or the parent's conversation is still there")
+	}
 }
 
 func TestWhatIsBehindDoesNotExpire(t *testing.T) {
@@ -204,8 +229,23 @@ func TestErasingWaitsForTheStore(t *testing.T) {
 	w.settleDown()
 	w.must(w.user.Delete(t.Context(), w.get()))
 	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Store.Bucket = "no-such-bucket" })
-	if _, err := w.reconcile(); err == nil || w.gone() {
-		t.Fatalf("let go without its archive erased: %v", err)
+	mem := w.policy(func(*v1alpha1.TeamMemory) {})
+	w.r.Turns.reserve(mem.UID, w.key, claim{}, 1)
+	for len(w.recorder.Events) > 0 {
+		<-w.recorder.Events
+	}
+	for range 2 {
+		if _, err := w.reconcile(); err == nil || w.gone() {
+			t.Fatalf("let go without its archive erased: %v", err)
+		}
+	}
+	if n := len(w.recorder.Events); n != 1 {
+		t.Errorf("%d events for one lasting failure, want 1", n)
+	} else if e := <-w.recorder.Events; !strings.Contains(e, eventNotErased) || !strings.Contains(e, "no-such-bucket") {
+		t.Errorf("the event says %q", e)
+	}
+	if !w.r.Turns.reserve(mem.UID, types.NamespacedName{Name: "another"}, claim{}, 1) {
+		t.Error("a Session that is being deleted keeps its place among the turns")
 	}
 	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Store.Bucket = w.namespace })
 	if _, err := w.reconcile(); err != nil || !w.gone() || w.objects("archive/") != 0 {

@@ -139,7 +139,12 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	s := &scope{ses: obj, key: req.NamespacedName, archive: map[segmentID]*archived{}}
 
 	if !obj.DeletionTimestamp.IsZero() {
-		return ctrl.Result{}, r.erase(ctx, s)
+		r.Turns.drop(s.key) // its place is for others
+		err := r.erase(ctx, s)
+		if err != nil && !apierrors.IsConflict(err) {
+			r.tellNotErased(s, err)
+		}
+		return ctrl.Result{}, err
 	}
 	r.begun.Do(func() {
 		if r.started.IsZero() {

@@ -107,6 +107,10 @@ func (r *Reconciler) send(ctx context.Context, s *scope, bucket *store.Bucket, d
 	if err := r.place(ctx, s, b.imported); err != nil {
 		return err
 	}
+	if d.At == nil || r.Clock.Since(d.At.Time) >= turnTimeout(s.mem)/2 {
+		// Whoever finds the turn running takes its age from the ledger.
+		return r.prepared(s, d)
+	}
 	if err := r.refresh(ctx, s, c); err != nil {
 		return err
 	}
@@ -176,6 +180,10 @@ func (r *Reconciler) again(ctx context.Context, s *scope, bucket *store.Bucket, 
 func (r *Reconciler) lookUp(ctx context.Context, s *scope, bucket *store.Bucket, d *v1alpha1.Delivery) error {
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err != nil {
+		return err
+	}
+	// What is found out is billed beside what status has.
+	if err := r.Budget.Load(ctx, s.mem); err != nil {
 		return err
 	}
 	st := s.ses.Status.SyncState
