@@ -162,10 +162,14 @@ func readOptOut(root *os.Root) (capture string, rules []string, err error) {
 	}
 }
 
-// Redactor returns a redactor with a repository's expressions besides its own
-// rules. They can hide more, and allow nothing.
-func Redactor(expressions []string) (*redact.Redactor, error) {
-	var options redact.Options
+// ReasonTeamRules is given for everything while the team's own redaction rules
+// cannot be used: what they would hide must not leave.
+const ReasonTeamRules = "team rules"
+
+// Redactor returns a redactor with the team's rules and a repository's expressions
+// besides its own. The repository's can hide more, and allow nothing.
+func Redactor(expressions []string, team ...redact.Rule) (*redact.Redactor, error) {
+	options := redact.Options{Team: team}
 	for _, pattern := range expressions {
 		if strings.Contains(pattern, "\x00") {
 			return nil, errors.New("an expression has a NUL in it")

@@ -1,8 +1,10 @@
 package daemon
 
 import (
+	"fmt"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/note"
@@ -23,8 +25,9 @@ type rules struct {
 	config note.Config
 	view   *status.View
 
-	// own are redactors with a repository's expressions.
-	own map[string]*redact.Redactor
+	mu sync.Mutex
+	// own are redactors with the team's rules or a repository's expressions.
+	own map[string]made
 }
 
 // maxOwn bounds the redactors that are kept.
@@ -45,31 +48,57 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}
+	team := r.view.Rules()
+	if len(team) > 0 {
+		if _, err := r.redactor(nil, team); err != nil {
+			return read.Verdict{Reason: consent.ReasonTeamRules}
+		}
+	}
 	verdict := read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
 	if len(d.Redact) > 0 {
 		var err error
-		if verdict.Redactor, err = r.redactor(d.Redact); err != nil {
+		if verdict.Redactor, err = r.redactor(d.Redact, team); err != nil {
 			return read.Verdict{Reason: consent.ReasonOptOutFile}
 		}
 	}
 	return verdict
 }
 
-// redactor returns the redactor of a repository. It belongs to the loop.
-func (r *rules) redactor(expressions []string) (*redact.Redactor, error) {
-	key := strings.Join(expressions, "\x00")
-	if known := r.own[key]; known != nil {
-		return known, nil
+// made is a redactor, or why there is none.
+type made struct {
+	redactor *redact.Redactor
+	err      error
+}
+
+// redactor returns the redactor of a repository under the team's rules as they
+// are now.
+func (r *rules) redactor(expressions []string, team []redact.Rule) (*redact.Redactor, error) {
+	key := strings.Join(expressions, "\x00") + "\x00\x00" + fmt.Sprintf("%#v", team)
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	known, ok := r.own[key]
+	if !ok {
+		known.redactor, known.err = consent.Redactor(expressions, team...)
+		if r.own == nil || len(r.own) >= maxOwn {
+			r.own = map[string]made{}
+		}
+		r.own[key] = known
 	}
-	made, err := consent.Redactor(expressions)
-	if err != nil {
-		return nil, err
+	return known.redactor, known.err
+}
+
+// base returns the redactor of what is in no repository with rules of its own,
+// and of texts about a session. While the team's rules cannot be used nothing is
+// heard, and the built-in ones are all that is left for the rest.
+func (r *rules) base(builtIn *redact.Redactor) *redact.Redactor {
+	team := r.view.Rules()
+	if len(team) == 0 {
+		return builtIn
 	}
-	if r.own == nil || len(r.own) >= maxOwn {
-		r.own = map[string]*redact.Redactor{}
+	if own, err := r.redactor(nil, team); err == nil {
+		return own
 	}
-	r.own[key] = made
-	return made, nil
+	return builtIn
 }
 
 // policy is what the team hears besides words.

@@ -16,6 +16,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
+	"github.com/undersong-dev/undersong/internal/redact"
 )
 
 // Parts that the loop tells trouble of.
@@ -40,6 +41,7 @@ type loop struct {
 	idle     time.Duration // 0: never leave
 	spool    *spool.Spool
 	reader   *read.Reader
+	redactor func() *redact.Redactor
 	place    func(cwd string) (whisper.Place, bool)
 	projects *status.Projects
 	wrong    func() []Trouble

@@ -103,6 +103,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	if src.Silences, err = l.silent(ctx, src); err != nil {
 		return false, err
 	}
+	l.reader.Redactor = l.redactor() // the team's rules as they are now
 	batch, err := l.reader.Next(ctx, src, cursor, read.Want{
 		Project: state.Project, NoSummaries: hushed(&state), Claimed: l.listening(state.SessionID, src),
 	})

@@ -17,6 +17,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/redact"
 )
 
 const (
@@ -55,6 +56,9 @@ type policy struct {
 	Recall        bool        `json:"recall"`
 	Mode          note.Recall `json:"mode"`
 	MaxCharacters int32       `json:"maxCharacters"`
+
+	// Redact are the team's own rules.
+	Redact []redact.Rule `json:"redact,omitempty"`
 
 	// Team says that all projects share one memory.
 	Team bool `json:"team,omitempty"`
@@ -127,7 +131,7 @@ func (v *View) See(memory *v1alpha1.TeamMemory) (heard, shown bool, err error) {
 	}
 	v.policy = &now
 	heard = before == nil || !slices.Equal(before.Include, now.Include) || !slices.Equal(before.Exclude, now.Exclude) ||
-		before.Capture != now.Capture || before.Team != now.Team
+		before.Capture != now.Capture || before.Team != now.Team || !slices.Equal(before.Redact, now.Redact)
 	shown = now.Recall && (before == nil || !before.Recall || before.Mode != now.Mode)
 	if err := durable.WriteFile(v.path, data); err != nil {
 		return heard, shown, fmt.Errorf("record the memory's policy: %w", err)
@@ -174,6 +178,16 @@ func (v *View) Expired(state *spool.State, now time.Time) bool {
 	return now.Sub(last) >= time.Duration(cmp.Or(days, defaultSessionDays))*24*time.Hour-aheadOfUs
 }
 
+// Rules returns the team's own redaction rules, as far as they are known.
+func (v *View) Rules() []redact.Rule {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	if v.policy == nil {
+		return nil
+	}
+	return v.policy.Redact
+}
+
 // Recall says whether whispers may be shown, and in how many characters.
 func (v *View) Recall() (bool, int) {
 	v.mu.Lock()
@@ -213,8 +227,17 @@ var modes = map[v1alpha1.RecallMode]note.Recall{
 	v1alpha1.RecallOff:     note.RecallOff,
 }
 
+func rulesOf(memory *v1alpha1.TeamMemory) []redact.Rule {
+	var rules []redact.Rule
+	for _, r := range memory.Spec.Capture.Redact {
+		rules = append(rules, redact.Rule{Name: r.Name, Pattern: r.Pattern, Allow: r.Effect == v1alpha1.RedactionAllow})
+	}
+	return rules
+}
+
 func policyOf(memory *v1alpha1.TeamMemory) policy {
 	p := policy{
+		Redact:  rulesOf(memory),
 		Version: 1,
 		Include: memory.Spec.Capture.Projects.Include,
 		Exclude: memory.Spec.Capture.Projects.Exclude,

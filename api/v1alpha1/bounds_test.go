@@ -196,6 +196,10 @@ spec.capture.projects.exclude                    maxItems=64 unique=
 spec.capture.projects.exclude[]                  minLength=1 maxLength=253
 spec.capture.projects.include                    required minItems=1 maxItems=64 unique=
 spec.capture.projects.include[]                  minLength=1 maxLength=253
+spec.capture.redact                              maxItems=32 unique=name
+spec.capture.redact[].effect                     enum=Hide|Allow
+spec.capture.redact[].name                       required pattern=^[a-z0-9-]{1,32}$
+spec.capture.redact[].pattern                    required minLength=1 maxLength=512
 spec.capture.thinking                            enum=Deny|Allow
 spec.capture.titles                              enum=Show|Hide
 spec.capture.toolResults                         enum=Local|All|None
@@ -333,8 +337,11 @@ var examples = map[string]map[string]example{
 		},
 	},
 	"TeamMemory": {
-		"spec.letta.baseURL":        url,
-		"status.usage.day":          day,
+		"spec.letta.baseURL": url,
+		"status.usage.day":   day,
+		"spec.capture.redact[].name": {
+			accepted: []string{"a", "-", strings.Repeat("0", 32)}, refused: []string{"", strings.Repeat("0", 33), "A", "a_b", "a.b", "a\n"},
+		},
 		"spec.store.endpoint":       url,
 		"spec.store.publicEndpoint": url,
 		"spec.store.bucket": {
@@ -532,11 +539,14 @@ func items(t *testing.T, list any, n int64) []any {
 		case int64:
 			item = value + i
 		case map[string]any:
-			for _, name := range []string{"id", "workstation", "label", "project", "type"} {
+			for _, name := range []string{"id", "workstation", "label", "project", "type", "name"} {
 				if key, ok := value[name].(string); ok {
 					value[name] = key + suffix
 					break
 				}
+			}
+			if key, ok := value["segment"].(int64); ok {
+				value["segment"] = key + i
 			}
 		}
 		made = append(made, item)

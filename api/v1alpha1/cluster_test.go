@@ -174,6 +174,7 @@ func full(kind, name string) *unstructured.Unstructured {
 				"capture": fields{
 					"projects": fields{"include": []any{"**"}, "exclude": []any{"x/**"}},
 					"headless": "Deny", "thinking": "Deny", "toolResults": "Local", "titles": "Show", "outsideGit": "Deny",
+					"redact": []any{fields{"name": "ticket", "pattern": "T-[0-9]+", "effect": "Hide"}},
 				},
 				"recall": fields{"mode": "Whisper", "maxCharacters": int64(4000)},
 				"delivery": fields{

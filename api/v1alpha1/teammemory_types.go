@@ -242,6 +242,39 @@ const (
 	TitlesHide Titles = "Hide"
 )
 
+// RedactionEffect says what becomes of what a rule finds.
+// +kubebuilder:validation:Enum=Hide;Allow
+type RedactionEffect string
+
+const (
+	// RedactionHide: it is replaced, as a known secret is.
+	RedactionHide RedactionEffect = "Hide"
+	// RedactionAllow: it stays, although a built-in rule finds it.
+	RedactionAllow RedactionEffect = "Allow"
+)
+
+// RedactionRule is a rule of the team's own for what may not leave, or for what
+// is no secret.
+type RedactionRule struct {
+	// name of the rule. Findings and placeholders say team- and this.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,32}$`
+	Name string `json:"name"`
+
+	// pattern is an expression in the syntax of RE2 that does not match the
+	// empty text. What its first group matches is meant, all of it if it has
+	// none.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=512
+	Pattern string `json:"pattern"`
+
+	// effect says what becomes of what the pattern matches. Allow counts only
+	// where it matches all that a rule has found. Omitted means Hide.
+	// +optional
+	Effect RedactionEffect `json:"effect,omitempty"`
+}
+
 // Capture says what may be heard.
 type Capture struct {
 	// projects that may be heard.
@@ -272,6 +305,14 @@ type Capture struct {
 	// digits. Omitted means Deny.
 	// +optional
 	OutsideGit Allowance `json:"outsideGit,omitempty"`
+
+	// redact are rules besides the built-in ones, on the workstation and again
+	// in the cluster. A repository can add rules that hide, and none that allow.
+	// +optional
+	// +listType=map
+	// +listMapKey=name
+	// +kubebuilder:validation:MaxItems=32
+	Redact []RedactionRule `json:"redact,omitempty"`
 }
 
 // Recall says what developers are shown.

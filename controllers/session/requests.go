@@ -365,7 +365,7 @@ func (e *erasure) segment(ctx context.Context, id segmentID, meant func(*archive
 	if len(erased) == 0 {
 		return a, nil
 	}
-	clean, _ := e.r.Redactor.Lines(a.lines)
+	clean, _ := e.s.redactor.Lines(a.lines)
 	for i, stub := range erased {
 		clean[i] = stub
 	}

@@ -85,6 +85,9 @@ type Reconciler struct {
 	told keySet
 	// revisions are those of the records that status was built on.
 	revisions revisions
+
+	onceRules sync.Once
+	redactors *connect.Redactors
 }
 
 // scope is what one reconcile knows.
@@ -93,6 +96,8 @@ type scope struct {
 	key types.NamespacedName
 	// mem is the Session's TeamMemory; set before the phases run.
 	mem *v1alpha1.TeamMemory
+	// redactor has the built-in rules and those of mem.
+	redactor *redact.Redactor
 	// adopted says that the status was compared with the record.
 	adopted bool
 	// archive keeps the segments read in this reconcile.
@@ -277,10 +282,19 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("get TeamMemory: %w", err)
 	}
+	if s.redactor, err = r.rules().For(s.mem); err != nil {
+		return err
+	}
 	if s.ses.Status.SyncState == nil {
 		s.ses.Status.SyncState = &v1alpha1.SyncState{LastProcessedIndex: -1}
 	}
 	return nil
+}
+
+// rules returns the redactors of teams with rules of their own.
+func (r *Reconciler) rules() *connect.Redactors {
+	r.onceRules.Do(func() { r.redactors = &connect.Redactors{BuiltIn: r.Redactor} })
+	return r.redactors
 }
 
 // SetupWithManager registers the reconciler, its indexes and its watches.

@@ -227,5 +227,5 @@ func (v *verification) scan(lines [][]byte) ([]redact.Redacted, []redact.Finding
 
 func (v *verification) scanLocked(lines [][]byte) ([]redact.Redacted, []redact.Findings) {
 	crash.Point(crash.ControllerScanning)
-	return v.r.Redactor.Lines(lines)
+	return v.s.redactor.Lines(lines)
 }

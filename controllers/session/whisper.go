@@ -45,7 +45,7 @@ func (r *Reconciler) whisper(ctx context.Context, s *scope, d *v1alpha1.Delivery
 		whispers.WithLabelValues(whisperSilent).Inc()
 		return nil
 	}
-	clean, _ := r.Redactor.Text(said)
+	clean, _ := s.redactor.Text(said)
 	words := text.Plain(clean, maxWhisperBytes)
 	if words == "" {
 		whispers.WithLabelValues(whisperSilent).Inc()
