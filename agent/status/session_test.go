@@ -119,11 +119,13 @@ func TestExpired(t *testing.T) {
 		"never there":  {"nothing is known of it", nil, spool.State{}, false},
 		"of before":    {"a version that did not note it", nil, spool.State{Processed: spool.Processed{At: ago(31)}}, true},
 		"sent since": {
-			"what was sent last was heard", nil,
+			"what was sent last was heard",
+			nil,
 			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 2}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}}, false,
 		},
 		"not sent": {
-			"what waits was never heard", nil,
+			"what waits was never heard",
+			nil,
 			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 1}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}}, true,
 		},
 	} {
