@@ -25,15 +25,23 @@ func (r *Reconciler) follow(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
-	newestSession := newest(sessions, func(*v1alpha1.SyncState) bool { return true })
-	if newestSession == nil {
-		return outcome.Waitf(v1alpha1.ProgressingReason, interval, "no session of this project has an agent yet")
-	}
-	agent := newestSession.Status.SyncState.AgentID
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err != nil {
 		return err
 	}
+	// Not through the Sessions: the memory outlives them.
+	agents, err := connect.KeptOf(ctx, c, s.mem)
+	if err != nil {
+		return r.Connect.LettaError(s.mem, err)
+	}
+	i := slices.IndexFunc(agents, func(k connect.Kept) bool { return k.Project == s.block.Spec.Project })
+	switch {
+	case i < 0 && s.block.Status.Digest == "":
+		return outcome.Waitf(v1alpha1.ProgressingReason, interval, "no agent keeps the memory of this project yet")
+	case i < 0:
+		return outcome.Waitf(v1alpha1.AgentNotFoundReason, interval, "Letta no longer has the agent; a new one is made with the next words of a session")
+	}
+	agent := agents[i].ID
 	memory, err := c.Memory(ctx, agent)
 	if errors.Is(err, letta.ErrNotFound) {
 		return outcome.Waitf(v1alpha1.AgentNotFoundReason, interval, "Letta no longer has the agent; a new one is made with the next words of a session")
@@ -138,7 +146,8 @@ func (r *Reconciler) stored(ctx context.Context, s *scope, digest string) (strin
 	return string(text), err
 }
 
-// sessions are those whose agent keeps the block. What a memory's scope makes
+// sessions are those whose agent keeps the block, to name the one that a text
+// came with. What a memory's scope makes
 // of a project is asked again each time: under another scope than before, a
 // block of the whole team must not show one project's memory.
 func (r *Reconciler) sessions(ctx context.Context, s *scope) ([]v1alpha1.Session, error) {

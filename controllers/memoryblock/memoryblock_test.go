@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta"
@@ -181,6 +182,27 @@ func TestRestore(t *testing.T) {
 	b, _ = w.reconcile(key)
 	if c := condition(b); c.Reason != v1alpha1.InvalidSpecReason || b.Status.Value != "- good" {
 		t.Errorf("an unknown revision: %s %s, value %q", c.Reason, c.Message, b.Status.Value)
+	}
+}
+
+// TestABlockOutlivesTheSessions: a project whose Sessions have expired is
+// followed, and an earlier text of it restored.
+func TestABlockOutlivesTheSessions(t *testing.T) {
+	w := newWorld(t, nil)
+	key := w.learned(remote, "pitfalls")
+	w.write(remote, "pitfalls", "- good")
+	good := w.settle(key).Status.Revision
+	w.must(w.admin.DeleteAllOf(t.Context(), &v1alpha1.Session{}, client.InNamespace(w.namespace)))
+	w.later()
+	_, err := w.letta.PutBlock(t.Context(), w.agents[remote], letta.Block{Label: "pitfalls", Value: "- poisoned"}, "test")
+	w.must(err)
+	if b := w.settle(key); b.Status.Value != "- poisoned" {
+		t.Errorf("without a Session the block shows %q", b.Status.Value)
+	}
+	w.later()
+	w.change(key, func(s *v1alpha1.MemoryBlockSpec) { s.Restore = good })
+	if b := w.settle(key); b.Status.Restored != good || w.has(remote, "pitfalls").Value != "- good" {
+		t.Errorf("without a Session nothing is restored: %+v", b.Status.Conditions)
 	}
 }
 
