@@ -196,8 +196,8 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
 		redactor: func() *redact.Redactor { return consent.base(d.redactor) },
-		reader: &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
-		place:  consent.place, projects: &d.projects, wrong: d.trouble.all,
+		reader:   &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
+		place:    consent.place, projects: &d.projects, wrong: d.trouble.all,
 		notes: told, room: d.room, spooled: d.wake,
 	}, nil
 }

@@ -121,12 +121,14 @@ func TestExpired(t *testing.T) {
 		"sent since": {
 			"what was sent last was heard",
 			nil,
-			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 2}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}}, false,
+			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 2}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}},
+			false,
 		},
 		"not sent": {
 			"what waits was never heard",
 			nil,
-			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 1}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}}, true,
+			spool.State{Active: ago(31), Applied: &v1alpha1.Writer{Segments: 1}, Segments: []spool.Segment{{Seq: 2, CreatedAt: ago(1)}}},
+			true,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

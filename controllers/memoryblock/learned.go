@@ -109,13 +109,40 @@ func (r *Reconciler) restore(ctx context.Context, s *scope, c letta.Client, agen
 		if err != nil {
 			return r.Connect.LettaError(s.mem, err)
 		}
-		r.Recorder.Eventf(b, nil, corev1.EventTypeNormal, v1alpha1.RestoredReason, "Restore", "the agent has the text of revision %q again", want)
+		r.arrived(given{agent, b.Spec.Label}, "") // an earlier try is this one's business
+		r.sayRestored(b)
 		if err := r.record(ctx, s, value, revision, ""); err != nil {
 			return err
 		}
 	}
+	if r.arrived(given{agent, b.Spec.Label}, st.Digest) {
+		r.sayRestored(b)
+	}
 	st.Restored = want
 	return nil
+}
+
+func (r *Reconciler) sayRestored(b *v1alpha1.MemoryBlock) {
+	r.Recorder.Eventf(b, nil, corev1.EventTypeNormal, v1alpha1.RestoredReason, "Restore", "the agent has the text of revision %q again", b.Spec.Restore)
+}
+
+func (r *Reconciler) doubt(g given, digest string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.unsure == nil {
+		r.unsure = map[given]string{}
+	}
+	r.unsure[g] = digest
+}
+
+// arrived says whether a write of which nothing was heard did what it should: the
+// agent has that text now. It answers yes once.
+func (r *Reconciler) arrived(g given, digest string) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	was, ok := r.unsure[g]
+	delete(r.unsure, g)
+	return ok && was == digest
 }
 
 // write gives an agent a block. Where that seems to fail it looks whether it
@@ -125,6 +152,7 @@ func (r *Reconciler) write(ctx context.Context, c letta.Client, agent string, b 
 	if err != nil {
 		memory, rerr := c.Memory(ctx, agent)
 		if rerr != nil {
+			r.doubt(given{agent, b.Label}, digest(b.Value))
 			return "", err
 		}
 		if found, ok := memory.Block(b.Label); !ok || found.Value != b.Value || (b.Description != "" && found.Description != b.Description) {

@@ -75,7 +75,14 @@ type Reconciler struct {
 	// putBack says when this process put a block back, should the status have
 	// failed to say so.
 	putBack map[types.NamespacedName]metav1.Time
+	// unsure are the digests of texts that were given to an agent, when no answer
+	// came and Letta could not be asked either: what happened is said once it is
+	// seen.
+	unsure map[given]string
 }
+
+// given is a block of an agent.
+type given struct{ agent, label string }
 
 // scope is what one reconcile knows.
 type scope struct {

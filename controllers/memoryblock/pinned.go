@@ -49,6 +49,12 @@ func (r *Reconciler) pin(ctx context.Context, s *scope) error {
 	if err != nil {
 		return err
 	}
+	var late []connect.Kept // put back by a try of which nothing was heard
+	for _, agent := range agents {
+		if r.arrived(given{agent.ID, want.Label}, digest(want.Value)) && written && !slices.Contains(differ, agent) {
+			late = append(late, agent)
+		}
+	}
 	st.PutBackAt = latest(st.PutBackAt, r.lastPutBack(client.ObjectKeyFromObject(b)))
 	if wait := r.wait(latest(st.UpdatedAt, st.PutBackAt)); wait > 0 && len(differ) > 0 {
 		if !written {
@@ -57,8 +63,8 @@ func (r *Reconciler) pin(ctx context.Context, s *scope) error {
 		s.again = wait // not said: it would be a write
 		return nil
 	}
-	given, err := r.give(ctx, c, differ, want)
-	undone := slices.DeleteFunc(given, func(k connect.Kept) bool { return !written || !slices.Contains(edited, k) })
+	gave, err := r.give(ctx, c, differ, want)
+	undone := append(late, slices.DeleteFunc(gave, func(k connect.Kept) bool { return !written || !slices.Contains(edited, k) })...)
 	if len(undone) > 0 {
 		// Said now, not when the status is written: it has happened.
 		at := r.now()

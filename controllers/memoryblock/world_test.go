@@ -161,8 +161,10 @@ func (w *world) restart() {
 	redactor, err := redact.New()
 	w.must(err)
 	w.recorder = events.NewFakeRecorder(64)
+	opener := connect.New(c, w.counter.Wrap(nil), w.clock)
+	opener.FirstRest = time.Nanosecond // how an endpoint is rested is the gate's own test
 	w.r = &Reconciler{
-		Client: c, Connect: connect.New(c, w.counter.Wrap(nil), w.clock), Agents: &connect.Agents{Pinned: Pinned(c, redactor)},
+		Client: c, Connect: opener, Agents: &connect.Agents{Pinned: Pinned(c, redactor)},
 		Redactor: redactor, Recorder: w.recorder, Clock: w.clock,
 	}
 }

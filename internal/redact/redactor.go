@@ -157,7 +157,7 @@ func (r *Redactor) Lines(raw [][]byte) ([]Redacted, []Findings) {
 				a, b := before.texts.last, l.texts.first
 				if tail, head := r.seam(a, b); len(head) > 0 {
 					before.forced = addForced(before.forced, a.at, tail)
-					before = r.line(raw[last], before.forced)
+					before = r.line(raw[last], before.forced) //nolint:gosec // last is an index of raw once it is not below zero
 					out[last], found[last] = before.out, before.found.counts
 					l = r.line(raw[i], addForced(nil, b.at, head))
 				}

@@ -134,7 +134,7 @@ func (w *world) newcomer() *newcomer {
 		data, err := os.ReadFile(filepath.Join(parts.Dir, "bin", name))
 		w.must(err)
 		w.must(os.MkdirAll(n.bin, 0o700))
-		w.must(os.WriteFile(filepath.Join(n.bin, name), data, 0o700)) //nolint:gosec // a program
+		w.must(os.WriteFile(filepath.Join(n.bin, name), data, 0o700))
 	}
 	w.desk, w.cwd = ws, w.project(ws)
 	return n
@@ -164,7 +164,7 @@ func (n *newcomer) Hook(_ context.Context, _ string, input any, _ ...string) (st
 	if err != nil {
 		return "", err
 	}
-	return n.run(string(data), "undersong-hook")
+	return n.run(string(data), "undersong-hook") //nolint:contextcheck // it runs in the test's own
 }
 
 // says runs a command and looks for words in what it prints. With an error it

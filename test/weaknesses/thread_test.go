@@ -381,7 +381,7 @@ func TestW35(t *testing.T) {
 	d.start()
 	picture := make([]byte, 30000)
 	for i := range picture {
-		picture[i] = byte(rand.Uint32()) //nolint:gosec // any bytes
+		picture[i] = byte(rand.Uint32())
 	}
 	data := base64.StdEncoding.EncodeToString(picture)
 	lines := []string{
