@@ -189,8 +189,10 @@ func (s *standin) verify(ctx context.Context, ses *v1alpha1.Session, w *v1alpha1
 	} else if !s.read(ctx, ses, &entry, w, sync) {
 		return
 	}
-	s.records[ses.Name+"/"+w.Name] = *sync.DeepCopy()
-	_ = s.client.Status().Patch(ctx, ses, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // looked at again
+	record := *sync.DeepCopy()
+	if s.client.Status().Patch(ctx, ses, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) == nil {
+		s.records[ses.Name+"/"+w.Name] = record // else it is looked at again
+	}
 }
 
 // read moves the segments that are in the inbox into the archive.

@@ -154,6 +154,7 @@ func TestTheControllerIsDown(t *testing.T) {
 	k := m.talk()
 	k.turn("q", "a")
 	m.troubled("grant", "has not granted upload slots")
+	s.set(func() { s.paused = false })
 	k.settled(2)
 	m.troubled("grant", "")
 }
