@@ -49,7 +49,8 @@ dev: build thread-tools $(LETTA_TOOL) ## Run the demo's stack until Ctrl-C; its 
 
 .PHONY: test
 test: thread-tools helm letta-try race-note ## Run everything: race detector, API server, store, faults and kills.
-	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -Ev '/test/(e2e|claude/live)$$')
+	go test $(RACE) -tags $(TAGS) -timeout $(TEST_TIMEOUT) $$(go list -tags $(TAGS) ./... | grep -Ev '/(test/e2e|test/claude/live|controllers/session)$$')
+	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) ./controllers/session # with the race detector in make e2e: it triples its minutes
 	go -C internal/redact/compare test ./...
 	go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 ./test/e2e/...
 
@@ -61,6 +62,7 @@ test-unit: versitygw race-note ## Run what needs no API server.
 e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
 	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
 	go test -tags $(TAGS) -timeout 1h -count=1 -run '^TestFaultMatrix$$' ./controllers/session -matrix
+	go test $(RACE) -tags $(TAGS) -timeout 2h -count=1 ./controllers/session
 
 # The program is proprietary and comes from npm: where it cannot be had, the
 # tests with it are skipped, and say so.
