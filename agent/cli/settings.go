@@ -283,9 +283,8 @@ func installHooks(home, path, command string) (bool, error) {
 	} else if err := durable.MkdirAll(filepath.Dir(path)); err != nil {
 		return false, err
 	}
-	earlier, err := readWritten(home)
-	if err == nil && earlier.Path == path {
-		exists = earlier.Existed // of before our first time
+	if earlier, err := readWritten(home); err == nil && earlier.Path == path && earlier.Digest == digest(before) {
+		exists = earlier.Existed // what is there is our own work
 	}
 	record, err := json.Marshal(written{Path: path, Existed: exists, Digest: digest(after)})
 	if err != nil {

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"strings"
@@ -71,6 +72,39 @@ func TestSettingsComeBack(t *testing.T) {
 			}
 			if _, out, _ := m.run("status"); !strings.Contains(out, "not configured") {
 				t.Errorf("%s: after uninstall status says:\n%s", tt.reason, out)
+			}
+		})
+	}
+}
+
+// TestAFileThatCameLaterIsNobodysToRemove: the settings that init had made are
+// gone, a person made others, and init ran again.
+func TestAFileThatCameLaterIsNobodysToRemove(t *testing.T) {
+	const theirs = "{\"model\": \"x\"}"
+	for name, between := range map[string]func(m *machine, path string) error{
+		"uninstalled": func(m *machine, _ string) error {
+			if code, _, errs := m.run("uninstall", "--yes"); code != 0 {
+				return errors.New(errs)
+			}
+			return nil
+		},
+		"removed by hand": func(_ *machine, path string) error { return os.Remove(path) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := newMachine(t)
+			home, path := filepath.Join(m.dir, "state"), filepath.Join(m.dir, ".claude", "settings.json")
+			need(t, os.MkdirAll(home, 0o700))
+			_, err := installHooks(home, path, "/opt/undersong/undersong-hook")
+			need(t, err)
+			need(t, between(m, path))
+			put(t, path, theirs)
+			_, err = installHooks(home, path, "/opt/undersong/undersong-hook")
+			need(t, err)
+			if code, _, errs := m.run("uninstall", "--yes"); code != 0 {
+				t.Fatal(errs)
+			}
+			if got := get(t, path); got != theirs {
+				t.Errorf("the person's settings are %q, want %q", got, theirs)
 			}
 		})
 	}

@@ -35,7 +35,11 @@ type proof struct {
 	Lines    int64  `json:"lines"`
 	Chain    string `json:"chain"`
 
-	// Asked says that the cluster was asked. Uploaded, Verified and Delivered are
+	// Archived are the segments that this workstation has seen to be verified: they
+	// stay so when the Session's time is over and it is deleted.
+	Archived int64 `json:"archived"`
+
+	// Asked says that the cluster has the Session. Uploaded, Verified and Delivered are
 	// the segments that it says it has.
 	Asked     bool  `json:"asked"`
 	Uploaded  int64 `json:"uploaded"`
@@ -127,7 +131,7 @@ func (s *System) verify(ctx context.Context, id string, offline bool) (*proof, e
 	if err != nil {
 		return nil, err
 	}
-	p := &proof{Session: id, Name: states[at].Name, Workstation: config.Workstation, Withheld: []withheld{}}
+	p := &proof{Session: id, Name: states[at].Name, Workstation: config.Workstation, Archived: states[at].Verified.Segments, Withheld: []withheld{}}
 	p.fromReceipts(&states[at], receipts)
 	p.fromFiles(&states[at])
 	if offline {
@@ -230,8 +234,9 @@ func (s *System) fromCluster(ctx context.Context, config note.Config, p *proof, 
 	live := &v1alpha1.Session{}
 	err = c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: p.Name}, live)
 	if apierrors.IsNotFound(err) {
-		if p.Segments > 0 {
-			p.gap("the cluster has no Session %s: it was deleted, or nothing was uploaded yet", p.Name)
+		p.Asked = false
+		if p.Segments > p.Archived {
+			p.gap("the cluster has no Session %s, and %d of %d segments were never seen to be archived: it was deleted, or nothing was uploaded yet", p.Name, p.Segments-p.Archived, p.Segments)
 		}
 		return nil
 	}
@@ -311,7 +316,9 @@ func (p *proof) render() string {
 			[]string{"verified", outOf(p.Verified, p.Segments)},
 			[]string{"delivered", outOf(p.Delivered, p.Segments)})
 	} else {
-		rows = append(rows, []string{"cluster", "not asked, or it has no such Session"})
+		rows = append(rows,
+			[]string{"archived", outOf(p.Archived, p.Segments) + ", as this computer last saw it"},
+			[]string{"cluster", "not asked, or it no longer has the Session"})
 	}
 	columns(&b, rows)
 	if len(p.Withheld) > 0 {

@@ -162,10 +162,6 @@ func readOptOut(root *os.Root) (capture string, rules []string, err error) {
 	}
 }
 
-// ReasonTeamRules is given for everything while the team's own redaction rules
-// cannot be used: what they would hide must not leave.
-const ReasonTeamRules = "team rules"
-
 // Redactor returns a redactor with the team's rules and a repository's expressions
 // besides its own. The repository's can hide more, and allow nothing.
 func Redactor(expressions []string, team ...redact.Rule) (*redact.Redactor, error) {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/note"
@@ -25,9 +24,11 @@ type rules struct {
 	config note.Config
 	view   *status.View
 
-	mu sync.Mutex
-	// own are redactors with the team's rules or a repository's expressions.
-	own map[string]made
+	// team are the team's own redaction rules, as begin found them.
+	team []redact.Rule
+	// own are redactors with the team's rules or a repository's expressions. They
+	// belong to the loop.
+	own map[string]*redact.Redactor
 }
 
 // maxOwn bounds the redactors that are kept.
@@ -48,57 +49,43 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}
-	team := r.view.Rules()
-	if len(team) > 0 {
-		if _, err := r.redactor(nil, team); err != nil {
-			return read.Verdict{Reason: consent.ReasonTeamRules}
-		}
-	}
 	verdict := read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
 	if len(d.Redact) > 0 {
 		var err error
-		if verdict.Redactor, err = r.redactor(d.Redact, team); err != nil {
+		if verdict.Redactor, err = r.redactor(d.Redact); err != nil {
 			return read.Verdict{Reason: consent.ReasonOptOutFile}
 		}
 	}
 	return verdict
 }
 
-// made is a redactor, or why there is none.
-type made struct {
-	redactor *redact.Redactor
-	err      error
+// redactor returns the redactor of a repository under the team's rules of this
+// batch.
+func (r *rules) redactor(expressions []string) (*redact.Redactor, error) {
+	key := strings.Join(expressions, "\x00") + "\x00\x00" + fmt.Sprintf("%#v", r.team)
+	if known := r.own[key]; known != nil {
+		return known, nil
+	}
+	made, err := consent.Redactor(expressions, r.team...)
+	if err != nil {
+		return nil, err
+	}
+	if r.own == nil || len(r.own) >= maxOwn {
+		r.own = map[string]*redact.Redactor{}
+	}
+	r.own[key] = made
+	return made, nil
 }
 
-// redactor returns the redactor of a repository under the team's rules as they
-// are now.
-func (r *rules) redactor(expressions []string, team []redact.Rule) (*redact.Redactor, error) {
-	key := strings.Join(expressions, "\x00") + "\x00\x00" + fmt.Sprintf("%#v", team)
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	known, ok := r.own[key]
-	if !ok {
-		known.redactor, known.err = consent.Redactor(expressions, team...)
-		if r.own == nil || len(r.own) >= maxOwn {
-			r.own = map[string]made{}
-		}
-		r.own[key] = known
+// begin takes the team's rules as they are now, for one batch, and returns the
+// redactor of what is in no repository with rules of its own. It fails while they
+// cannot be used: then nothing is read, and so nothing is lost.
+func (r *rules) begin(builtIn *redact.Redactor) (*redact.Redactor, error) {
+	r.team = r.view.Rules()
+	if len(r.team) == 0 {
+		return builtIn, nil
 	}
-	return known.redactor, known.err
-}
-
-// base returns the redactor of what is in no repository with rules of its own,
-// and of texts about a session. While the team's rules cannot be used nothing is
-// heard, and the built-in ones are all that is left for the rest.
-func (r *rules) base(builtIn *redact.Redactor) *redact.Redactor {
-	team := r.view.Rules()
-	if len(team) == 0 {
-		return builtIn
-	}
-	if own, err := r.redactor(nil, team); err == nil {
-		return own
-	}
-	return builtIn
+	return r.redactor(nil)
 }
 
 // policy is what the team hears besides words.

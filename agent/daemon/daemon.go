@@ -195,7 +195,7 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 	return &loop{
 		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
-		redactor: func() *redact.Redactor { return consent.base(d.redactor) },
+		redactor: func() (*redact.Redactor, error) { return consent.begin(d.redactor) },
 		reader:   &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
 		place:    consent.place, projects: &d.projects, wrong: d.trouble.all,
 		notes: told, room: d.room, spooled: d.wake,

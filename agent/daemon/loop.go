@@ -41,7 +41,7 @@ type loop struct {
 	idle     time.Duration // 0: never leave
 	spool    *spool.Spool
 	reader   *read.Reader
-	redactor func() *redact.Redactor
+	redactor func() (*redact.Redactor, error) // for the next batch
 	place    func(cwd string) (whisper.Place, bool)
 	projects *status.Projects
 	wrong    func() []Trouble

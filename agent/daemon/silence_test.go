@@ -109,7 +109,7 @@ func (e *evening) restart() {
 	rules := newConsent(e.config, view)
 	e.loop = &loop{
 		home: e.home, config: e.config, clock: e.clock, timing: DefaultTiming, spool: queue, view: view, baseline: before,
-		trouble: noTrouble{}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), spooled: func() {}, redactor: func() *redact.Redactor { return rules.base(e.redactor) },
+		trouble: noTrouble{}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), spooled: func() {}, redactor: func() (*redact.Redactor, error) { return rules.begin(e.redactor) },
 		reader: &read.Reader{Redactor: e.redactor, Clock: e.clock, Decide: rules.decide, Policy: rules.policy},
 	}
 	e.loop.begin()

@@ -15,6 +15,9 @@ import (
 	"github.com/undersong-dev/undersong/internal/crash"
 )
 
+// teamRules is said while the team's own redaction rules cannot be used.
+const teamRules = "a redaction rule of the team's memory cannot be used, so nothing is read; it waits until the team's lead has corrected spec.capture.redact"
+
 // errTranscript marks errors of reading, as against those of writing.
 var errTranscript = errors.New("transcript cannot be read")
 
@@ -61,6 +64,11 @@ func (l *loop) step(ctx context.Context, id string) {
 		l.block(id, "") // the memory's own trouble says why
 		return
 	}
+	var err error
+	if l.reader.Redactor, err = l.redactor(); err != nil {
+		l.block(id, teamRules)
+		return
+	}
 	if err := session.Room(); err != nil {
 		l.block(id, full(err))
 		return
@@ -103,7 +111,6 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	if src.Silences, err = l.silent(ctx, src); err != nil {
 		return false, err
 	}
-	l.reader.Redactor = l.redactor() // the team's rules as they are now
 	batch, err := l.reader.Next(ctx, src, cursor, read.Want{
 		Project: state.Project, NoSummaries: hushed(&state), Claimed: l.listening(state.SessionID, src),
 	})

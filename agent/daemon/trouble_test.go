@@ -159,6 +159,32 @@ func TestTheControllerIsDown(t *testing.T) {
 	m.troubled("grant", "")
 }
 
+// TestARuleOfTheTeamThatCannotBeUsed: nothing is read meanwhile, the person is
+// told, and nothing is lost.
+func TestARuleOfTheTeamThatCannotBeUsed(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	rule := func(pattern string) {
+		t.Helper()
+		mem := &v1alpha1.TeamMemory{}
+		must(t, adminClient(t).Get(t.Context(), client.ObjectKey{Namespace: s.ns, Name: memory}, mem))
+		mem.Spec.Capture.Redact = []v1alpha1.RedactionRule{{Name: "r", Pattern: pattern}}
+		must(t, adminClient(t).Update(t.Context(), mem))
+	}
+	rule("(")
+	m.start()
+	k := m.talk()
+	k.turn("q", "a moonbeam")
+	m.troubled("read/"+k.id, "redaction rule")
+	rule("moonbeam")
+	k.settled(2)
+	m.troubled("read/"+k.id, "")
+	lines := strings.Join(s.lines(k.name(), segment.MainStream), "\n")
+	if strings.Contains(lines, "moonbeam") || !strings.Contains(lines, "team-r") {
+		t.Errorf("the team's rule was not applied:\n%s", lines)
+	}
+}
+
 func TestAGrantForAnotherStore(t *testing.T) {
 	s := newTeam(t)
 	s.set(func() { s.host = "http://evil.example.com" })

@@ -58,6 +58,9 @@ type Reconciler struct {
 	// Clock tells when the counters are renewed.
 	Clock clock.PassiveClock
 
+	// rules sees whether the team's own redaction rules can be used.
+	rules connect.Redactors
+
 	mu      sync.Mutex
 	counted map[types.UID]time.Time
 }
@@ -84,6 +87,9 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // look runs the checks. When it returns nil the memory can be used.
 func (r *Reconciler) look(ctx context.Context, m *v1alpha1.TeamMemory) error {
+	if _, err := r.rules.For(m); err != nil {
+		return err
+	}
 	if r.due(m) {
 		if err := r.count(ctx, m); err != nil {
 			return err

@@ -129,6 +129,18 @@ func ready(m *v1alpha1.TeamMemory) metav1.Condition {
 	return metav1.Condition{}
 }
 
+// TestARuleThatCannotBeUsed: kubectl get teammemories shows it, not only the
+// Sessions that wait because of it.
+func TestARuleThatCannotBeUsed(t *testing.T) {
+	w := newWorld(t, func(m *v1alpha1.TeamMemory, _, _ *corev1.Secret) {
+		m.Spec.Capture.Redact = []v1alpha1.RedactionRule{{Name: "open", Pattern: "("}}
+	})
+	got := ready(w.reconcile())
+	if got.Status != metav1.ConditionFalse || got.Reason != v1alpha1.InvalidSpecReason || !strings.Contains(got.Message, "spec.capture.redact") {
+		t.Errorf("Ready is %v; want False, InvalidSpec, with the field's name", got)
+	}
+}
+
 func TestAMemoryIsReadyWhenStoreAndLettaAnswer(t *testing.T) {
 	w := newWorld(t, nil)
 	w.must(w.c.Create(t.Context(), &v1alpha1.Session{
