@@ -31,6 +31,7 @@ import (
 	"github.com/undersong-dev/undersong/internal/store"
 	"github.com/undersong-dev/undersong/test/fault"
 	"github.com/undersong-dev/undersong/test/kube"
+	"github.com/undersong-dev/undersong/test/parts"
 	"github.com/undersong-dev/undersong/test/versity"
 )
 
@@ -40,28 +41,7 @@ var (
 	s3      *versity.Server
 )
 
-func TestMain(m *testing.M) {
-	os.Exit(func() int {
-		ctx := context.Background()
-		dir, err := os.MkdirTemp("", "undersong-memoryblock-")
-		if err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
-		if cluster, err = kube.Start(ctx, kube.Options{}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer cluster.Stop()
-		if s3, err = versity.Start(ctx, versity.Options{Dir: dir}); err != nil {
-			fmt.Fprintln(os.Stderr, err)
-			return 1
-		}
-		defer s3.Stop()
-		return m.Run()
-	}())
-}
+func TestMain(m *testing.M) { os.Exit(parts.Run(os.Stderr, m, &cluster, &s3)) }
 
 const (
 	owner  = "ada"
