@@ -104,6 +104,10 @@ func TestADeadLettaIsNotStormed(t *testing.T) {
 	}
 	writes := 0
 	c := fake.NewClientBuilder().WithScheme(scheme).WithObjects(objects...).WithStatusSubresource(&v1alpha1.Session{}).
+		WithIndex(&v1alpha1.Session{}, memoryIndex, func(o client.Object) []string {
+			s, _ := o.(*v1alpha1.Session)
+			return []string{s.Spec.MemoryRef.Name}
+		}).
 		WithInterceptorFuncs(interceptor.Funcs{
 			SubResourcePatch: func(ctx context.Context, c client.Client, sub string, obj client.Object, patch client.Patch, opts ...client.SubResourcePatchOption) error {
 				writes++
