@@ -123,6 +123,9 @@ func TestRetention(t *testing.T) {
 		t.Errorf("the archive has %d objects while Letta keeps the conversation, want the record and what is none", n)
 	}
 	w.r.Connect.Forget(mem.UID)
+	for w.r.Connect.Resting(mem) != nil {
+		time.Sleep(time.Millisecond)
+	}
 	sweep()
 	w.must(w.bucket.Delete(t.Context(), large))
 	if n := w.objects("archive/"); n != 0 {
