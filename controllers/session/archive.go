@@ -43,8 +43,25 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 	if err != nil {
 		return nil, err
 	}
-	s.archive[id] = a
+	s.hold(id, a)
 	return a, nil
+}
+
+// holdBytes bounds the lines of segments that one reconcile holds, in bytes.
+const holdBytes = 16 << 20
+
+// hold keeps a segment for the rest of the reconcile, and lets go of the others
+// when all together are too large. They can be read again.
+func (s *scope) hold(id segmentID, a *archived) {
+	n := 0
+	for _, line := range a.lines {
+		n += len(line)
+	}
+	if s.held += n; s.held > holdBytes {
+		clear(s.archive)
+		s.held = n
+	}
+	s.archive[id] = a
 }
 
 // errNotItsName is of an object that is not what its key says.

@@ -15,8 +15,12 @@ import (
 	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
-// defaultBatchBytes is spec.delivery.maxBatchBytes where it is omitted.
-const defaultBatchBytes = 32 << 10
+const (
+	// defaultBatchBytes is spec.delivery.maxBatchBytes where it is omitted.
+	defaultBatchBytes = 32 << 10
+	// maxBatchSegments bounds the segments of a batch whose words do not fill it.
+	maxBatchSegments = 64
+)
 
 // namespaceUUID makes delivery ids our own.
 var namespaceUUID = uuid.NewSHA1(uuid.NameSpaceURL, []byte("https://undersong.dev/delivery"))
@@ -72,8 +76,9 @@ type limits struct {
 
 // collect gathers the writer's next batch from the cut from. It is empty, with
 // equal cuts, when nothing verified is left. Without a fixed end it reads on
-// over lines without words, but not over more than one segment of them, so
-// that a reconcile stays short.
+// over lines without words, but not over more than one segment of them, nor
+// behind its words over more than maxBatchSegments, so that a reconcile stays
+// short: a hundred subagents can stand between two words.
 func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket, seen *seenSet, w *v1alpha1.WriterSync, from v1alpha1.Cut, l limits) (*batch, error) {
 	b := &batch{workstation: w.Workstation, from: from, to: from, limits: l}
 	c := &collecting{Reconciler: r, batch: b, s: s, bucket: bucket, seen: seen, have: map[string]bool{}}
@@ -95,7 +100,7 @@ func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket
 		if err != nil {
 			return nil, err
 		}
-		if full || (l.until == nil && len(b.entries) == 0 && b.lines > 0) {
+		if full || l.until == nil && (len(b.entries) == 0 && b.lines > 0 || b.to.Segments-from.Segments >= maxBatchSegments) {
 			break
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -141,8 +142,14 @@ func (l span) has(line int64) bool { return line >= l.from && line <= l.to }
 // all reports whether no line is outside.
 func (l span) all() bool { return l.from == 1 && l.to == math.MaxInt64 }
 
-// erasure is one Forget request being carried out.
+// erasure is one Forget request being carried out, over as many reconciles as
+// it takes to read the session's archive.
 type erasure struct {
+	session types.UID
+	request string
+	// walks say how far it is, by workstation.
+	walks map[string]*walk
+
 	r      *Reconciler
 	s      *scope
 	bucket *store.Bucket
@@ -163,14 +170,55 @@ type erasure struct {
 	damaged []string
 }
 
+// walk is how far an erasure came with the segments of one writer.
+type walk struct {
+	// segments and lines are those that were erased, or passed over.
+	segments, lines int64
+	// copied are the segments that were searched for copies.
+	copied int64
+	// uncounted says that the lines behind cannot be told apart.
+	uncounted bool
+}
+
+// walk returns how far the erasure is with a writer. It begins anew where the
+// archive lost what it was through with.
+func (e *erasure) walk(workstation string, verified int64) *walk {
+	w := e.walks[workstation]
+	if w == nil || verified < max(w.segments, w.copied) {
+		w = &walk{}
+		e.walks[workstation] = w
+	}
+	return w
+}
+
+// erasureOf returns what is done of a request.
+func (r *Reconciler) erasureOf(s *scope, q *v1alpha1.Request) *erasure {
+	e := r.erasures.take(s.key)
+	if e == nil || e.session != s.ses.UID || e.request != q.ID {
+		e = &erasure{session: s.ses.UID, request: q.ID, lines: spanOf(q), walks: map[string]*walk{}, uuids: map[string]bool{}, types: map[string]bool{}}
+	}
+	e.r, e.s = r, s
+	return e
+}
+
 // forget erases lines: from the archive, from what is still to be delivered,
 // and the whispers that may have come of them. When the whole session is
 // forgotten its conversation at Letta is deleted.
 func (r *Reconciler) forget(ctx context.Context, s *scope, q *v1alpha1.Request) (v1alpha1.Answer, error) {
+	e := r.erasureOf(s, q)
+	answer, err := e.run(ctx, q)
+	if err != nil {
+		s.after = append(s.after, func(context.Context) { r.erasures.put(s.key, e) })
+	}
+	return answer, err
+}
+
+// run erases, and is called again until it returns no error.
+func (e *erasure) run(ctx context.Context, q *v1alpha1.Request) (v1alpha1.Answer, error) {
+	r, s := e.r, e.s
 	refused := func(message string) (v1alpha1.Answer, error) {
 		return v1alpha1.Answer{Result: v1alpha1.AnswerRefused, Message: message}, nil
 	}
-	e := &erasure{r: r, s: s, lines: spanOf(q), uuids: map[string]bool{}, types: map[string]bool{}}
 	var meant, others []v1alpha1.Writer
 	for _, w := range s.ses.Spec.Writers {
 		if q.Workstation == "" || q.Workstation == w.Workstation {
@@ -236,8 +284,12 @@ func (r *Reconciler) forget(ctx context.Context, s *scope, q *v1alpha1.Request) 
 // still be on their way.
 func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, err error) {
 	sync := ensureSync(e.s.ses, w.Workstation)
-	line := int64(0)
-	for seq := int64(1); seq <= sync.Verified.Segments && line < e.lines.to; seq++ {
+	at := e.walk(w.Workstation, sync.Verified.Segments)
+	for at.segments < sync.Verified.Segments && at.lines < e.lines.to && !at.uncounted {
+		if err := e.r.slice(e.s); err != nil {
+			return false, err
+		}
+		seq, line := at.segments+1, at.lines
 		erased := map[int]bool{}
 		a, err := e.segment(ctx, segmentID{w.Workstation, seq}, func(a *archived, i int) bool {
 			line++
@@ -259,11 +311,11 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 		}
 		if (a == nil || a.gap()) && !e.lines.all() && (e.lines.from > line || e.lines.to != math.MaxInt64) {
 			// Who counts at the other end counts the lost lines, too.
-			e.uncounted = true
-			return false, nil
+			e.uncounted, at.uncounted = true, true
 		}
+		at.segments, at.lines = seq, line
 	}
-	return line < e.lines.to && sync.Verified.Segments < w.Segments, nil
+	return !at.uncounted && at.lines < e.lines.to && sync.Verified.Segments < w.Segments, nil
 }
 
 // note takes down what else is to be done about a line.
@@ -312,8 +364,11 @@ func (e *erasure) copies(ctx context.Context, workstation string) error {
 	if sync == nil || len(e.uuids) == 0 {
 		return nil
 	}
-	for seq := int64(1); seq <= sync.Verified.Segments; seq++ {
-		_, err := e.segment(ctx, segmentID{workstation, seq}, func(a *archived, i int) bool {
+	for at := e.walk(workstation, sync.Verified.Segments); at.copied < sync.Verified.Segments; at.copied++ {
+		if err := e.r.slice(e.s); err != nil {
+			return err
+		}
+		_, err := e.segment(ctx, segmentID{workstation, at.copied + 1}, func(a *archived, i int) bool {
 			rec, err := transcript.Parse(a.lines[i])
 			if err != nil || rec.UUID == "" || !e.uuids[rec.UUID] {
 				return false

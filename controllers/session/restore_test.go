@@ -289,6 +289,7 @@ func TestALostSeenSetIsMadeAnew(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil)
+			w.r.Slice = 1
 			w.story()
 			s := w.settleDown()
 			spoil(w, segment.SeenKey(w.namespace, s.Name, s.Status.SyncState.Seen))

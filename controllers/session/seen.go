@@ -143,39 +143,82 @@ func decodeSeen(data []byte, digest string, set map[uint64]struct{}) bool {
 // rebuildSeen makes the session's set anew from the archive: what lies before
 // the cuts that were delivered, less what is parked, and what was forgotten.
 func (r *Reconciler) rebuildSeen(ctx context.Context, s *scope, bucket *store.Bucket) (map[uint64]struct{}, error) {
-	ctrl.LoggerFrom(ctx).Info("Making the seen-set anew from the archive")
-	set := &seenSet{own: map[uint64]struct{}{}}
-	if s.ses.Spec.ForkedFrom != "" {
-		parent, err := r.left(ctx, s, bucket, v1alpha1.SessionName(s.ses.Spec.ForkedFrom, s.ses.Spec.Owner))
-		if err != nil {
-			return nil, err
-		}
-		set.own = parent
+	b, err := r.rebuildOf(ctx, s, bucket)
+	if err != nil {
+		return nil, err
 	}
+	if err := r.rebuildOn(ctx, s, bucket, b); err != nil {
+		s.after = append(s.after, func(context.Context) { r.rebuilds.put(s.key, b) })
+		return nil, err
+	}
+	data, digest, err := encodeSeen(b.set)
+	if err == nil {
+		err = r.putSeen(ctx, s, bucket, data, digest)
+	}
+	return b.set.own, err
+}
+
+// rebuild is a seen-set being made anew, over as many reconciles as it takes to
+// read the session's archive.
+type rebuild struct {
+	session types.UID
+	set     *seenSet
+	// read are the segments that are in it, and delivered the cuts that it goes
+	// by, by workstation.
+	read      map[string]int64
+	delivered map[string]v1alpha1.Cut
+}
+
+// rebuildOf returns what is done, while it goes by the cuts that status has.
+func (r *Reconciler) rebuildOf(ctx context.Context, s *scope, bucket *store.Bucket) (*rebuild, error) {
+	delivered := map[string]v1alpha1.Cut{}
+	for _, w := range s.ses.Status.SyncState.Writers {
+		delivered[w.Workstation] = w.Delivered
+	}
+	if b := r.rebuilds.take(s.key); b != nil && b.session == s.ses.UID && maps.Equal(b.delivered, delivered) {
+		return b, nil
+	}
+	ctrl.LoggerFrom(ctx).Info("Making the seen-set anew from the archive")
+	b := &rebuild{session: s.ses.UID, set: &seenSet{own: map[uint64]struct{}{}}, read: map[string]int64{}, delivered: delivered}
+	if s.ses.Spec.ForkedFrom == "" {
+		return b, nil
+	}
+	parent, err := r.left(ctx, s, bucket, v1alpha1.SessionName(s.ses.Spec.ForkedFrom, s.ses.Spec.Owner))
+	b.set.own = parent
+	return b, err
+}
+
+// rebuildOn reads on.
+func (r *Reconciler) rebuildOn(ctx context.Context, s *scope, bucket *store.Bucket, b *rebuild) error {
+	set := b.set
 	st := s.ses.Status.SyncState
 	for i := range st.Writers {
 		w := &st.Writers[i]
-		for seq := int64(1); seq <= w.Verified.Segments; seq++ {
+		for ; b.read[w.Workstation] < w.Verified.Segments; b.read[w.Workstation]++ {
+			if err := r.slice(s); err != nil {
+				return err
+			}
+			seq := b.read[w.Workstation] + 1
 			from, until := v1alpha1.Cut{Segments: seq - 1}, v1alpha1.Cut{Segments: seq}
 			if reached(until, &w.Delivered) {
 				until = w.Delivered
 			}
 			if err := r.rebuildFrom(ctx, s, bucket, set, w, from, until); err != nil {
-				return nil, err
+				return err
 			}
 		}
 	}
 	for i := range st.Parked {
 		d := &st.Parked[i].Delivery
-		b, err := r.collect(ctx, s, bucket, &seenSet{own: map[uint64]struct{}{}}, ensureSync(s.ses, d.Workstation), d.From, limits{entry: maxEntry, until: &d.To, policy: policyOf(s.mem, d)})
+		parked, err := r.collect(ctx, s, bucket, &seenSet{own: map[uint64]struct{}{}}, ensureSync(s.ses, d.Workstation), d.From, limits{entry: maxEntry, until: &d.To, policy: policyOf(s.mem, d)})
 		if err != nil {
-			return nil, err
+			return err
 		}
-		for _, id := range b.ids {
+		for _, id := range parked.ids {
 			delete(set.own, seenHash(id))
 		}
 	}
-	return set.own, nil
+	return nil
 }
 
 // rebuildFrom adds the records of one segment up to a cut, and all that were
@@ -234,26 +277,36 @@ func (r *Reconciler) writeSeen(ctx context.Context, s *scope, bucket *store.Buck
 	for _, id := range b.ids {
 		set.own[seenHash(id)] = struct{}{}
 	}
+	data, digest, err := encodeSeen(set)
+	if err != nil || digest == s.ses.Status.SyncState.Seen {
+		return err
+	}
+	return r.putSeen(ctx, s, bucket, data, digest)
+}
+
+// encodeSeen returns a set as it is stored, and its digest.
+func encodeSeen(set *seenSet) (data []byte, digest string, err error) {
 	hashes := slices.SortedFunc(maps.Keys(set.own), cmp.Compare[uint64])
-	data := make([]byte, 0, 8*len(hashes))
+	data = make([]byte, 0, 8*len(hashes))
 	for _, h := range hashes {
 		data = binary.BigEndian.AppendUint64(data, h)
 	}
 	if len(data) > maxSeenBytes {
-		return outcome.Stallf(v1alpha1.FailedReason, "the session has more than %d records; end it and begin a new one", maxSeenBytes/8)
+		return nil, "", outcome.Stallf(v1alpha1.FailedReason, "the session has more than %d records; end it and begin a new one", maxSeenBytes/8)
 	}
 	sum := sha256.Sum256(data)
-	digest := hex.EncodeToString(sum[:])
+	return data, hex.EncodeToString(sum[:]), nil
+}
+
+// putSeen stores an encoded set and names it in status.
+func (r *Reconciler) putSeen(ctx context.Context, s *scope, bucket *store.Bucket, data []byte, digest string) error {
 	old := s.ses.Status.SyncState.Seen
-	if digest == old {
-		return nil
-	}
 	if err := bucket.Put(ctx, segment.SeenKey(s.ses.Namespace, s.ses.Name, digest), data); err != nil {
 		return r.Connect.StoreError(s.mem, err)
 	}
 	crash.Point(crash.ControllerSeenWritten)
 	s.ses.Status.SyncState.Seen = digest
-	if old != "" {
+	if old != "" && old != digest {
 		s.after = append(s.after, func(ctx context.Context) {
 			if err := bucket.Delete(ctx, segment.SeenKey(s.ses.Namespace, s.ses.Name, old)); err != nil {
 				ctrl.LoggerFrom(ctx).V(1).Info("Leaving an old seen-set in the store", "reason", err.Error())

@@ -74,6 +74,10 @@ type Reconciler struct {
 	RetryBase time.Duration
 	// Timeout bounds one reconcile. Zero means two minutes.
 	Timeout time.Duration
+	// Slice bounds the segments that one reconcile looks for in the archive
+	// when it goes through all of a session. Zero means 256: at a tenth of a
+	// second each they take a fifth of Timeout.
+	Slice int
 
 	begun   sync.Once
 	started time.Time
@@ -85,6 +89,10 @@ type Reconciler struct {
 	told keySet
 	// revisions are those of the records that status was built on.
 	revisions revisions
+	// erasures and rebuilds are what goes through the whole archive of a
+	// session, a slice in each reconcile.
+	erasures unfinished[erasure]
+	rebuilds unfinished[rebuild]
 
 	onceRules sync.Once
 	redactors *connect.Redactors
@@ -102,6 +110,10 @@ type scope struct {
 	adopted bool
 	// archive keeps the segments read in this reconcile.
 	archive map[segmentID]*archived
+	// held is at least the size of their lines, in bytes.
+	held int
+	// sliced counts what slice allowed.
+	sliced int
 	// kept is the size of those that were verified in it, in bytes.
 	kept int
 	// missing is the segment that the archive was last found to lack.
@@ -136,6 +148,8 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if apierrors.IsNotFound(err) {
 			r.Turns.drop(req.NamespacedName)
 			r.Turns.forget(req.NamespacedName)
+			r.erasures.drop(req.NamespacedName)
+			r.rebuilds.drop(req.NamespacedName)
 			return ctrl.Result{}, nil
 		}
 		return ctrl.Result{}, fmt.Errorf("get Session: %w", err)

@@ -394,7 +394,7 @@ func (v *verification) archive(ctx context.Context, c *candidate) error {
 	for i := range clean {
 		kept.lines[i] = []byte(clean[i].String())
 	}
-	v.s.archive[segmentID{v.writer.Workstation, c.seq}] = kept
+	v.s.hold(segmentID{v.writer.Workstation, c.seq}, kept)
 	return nil
 }
 
