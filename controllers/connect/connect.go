@@ -87,6 +87,7 @@ type opened[T any] struct {
 	made       time.Time
 	generation int64
 	version    string // resource version of the Secret
+	of         any    // what of the spec it was made of
 	value      T
 }
 
@@ -102,7 +103,7 @@ func New(secrets client.Reader, transport http.RoundTripper, c clock.PassiveCloc
 // Store opens the memory's object store.
 func (o *Opener) Store(ctx context.Context, m *v1alpha1.TeamMemory) (*store.Bucket, error) {
 	spec := m.Spec.Store
-	return open(ctx, o, o.stores, m, &spec.CredentialsSecretRef, []string{spec.Endpoint, spec.PublicEndpoint}, []string{accessKeyIDKey, secretAccessKeyKey},
+	return open(ctx, o, o.stores, m, spec, &spec.CredentialsSecretRef, []string{spec.Endpoint, spec.PublicEndpoint}, []string{accessKeyIDKey, secretAccessKeyKey},
 		func(secret map[string]string) (*store.Bucket, error) { //nolint:contextcheck // opening signs an example URL and reads no network
 			b, err := store.Open(store.Options{
 				Endpoint: spec.Endpoint, PublicEndpoint: spec.PublicEndpoint, Region: spec.Region, Bucket: spec.Bucket, Prefix: spec.Prefix,
@@ -180,6 +181,12 @@ func (o *Opener) refused(m *v1alpha1.TeamMemory) error {
 	return &e
 }
 
+// connection is what a client of Letta is made of.
+type connection struct {
+	backend v1alpha1.Backend
+	url     string
+}
+
 // Letta opens the memory's Letta back end.
 func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Client, error) {
 	spec := m.Spec.Letta
@@ -193,7 +200,7 @@ func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Clien
 			return appserver.New(appserver.Options{BaseURL: spec.BaseURL, Token: token, Transport: o.Transport})
 		}
 	}
-	return open(ctx, o, o.lettas, m, spec.CredentialsSecretRef, []string{spec.BaseURL}, []string{key},
+	return open(ctx, o, o.lettas, m, connection{spec.Backend, spec.BaseURL}, spec.CredentialsSecretRef, []string{spec.BaseURL}, []string{key},
 		func(secret map[string]string) (letta.Client, error) {
 			c, err := dial(secret[key])
 			if err != nil {
@@ -204,16 +211,24 @@ func (o *Opener) Letta(ctx context.Context, m *v1alpha1.TeamMemory) (letta.Clien
 }
 
 // Forget drops what is kept for a memory, so that the next call reads its
-// Secrets again. Called when a server refuses a key.
+// Secrets again.
 func (o *Opener) Forget(uid types.UID) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	delete(o.stores, uid)
-	delete(o.lettas, uid)
+	forget(o, o.stores, uid)
+	forget(o, o.lettas, uid)
 }
 
-// open returns the kept connection, or makes one with the Secret's values.
-func open[T any](ctx context.Context, o *Opener, kept map[types.UID]opened[T], m *v1alpha1.TeamMemory, ref *v1alpha1.LocalRef, urls, keys []string, dial func(map[string]string) (T, error)) (T, error) {
+// forget drops one connection. Called when its server refuses a key.
+func forget[T any](o *Opener, kept map[types.UID]opened[T], uid types.UID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(kept, uid)
+}
+
+// open returns the kept connection, or makes one with the Secret's values. One
+// that is made of the same outlives other changes of the memory: an App Server
+// ends the turns of a connection that is closed, so that nobody closes one
+// before it is idle.
+func open[T any](ctx context.Context, o *Opener, kept map[types.UID]opened[T], m *v1alpha1.TeamMemory, of any, ref *v1alpha1.LocalRef, urls, keys []string, dial func(map[string]string) (T, error)) (T, error) {
 	var none T
 	now := o.Clock.Now()
 	o.mu.Lock()
@@ -227,14 +242,14 @@ func open[T any](ctx context.Context, o *Opener, kept map[types.UID]opened[T], m
 		return none, err
 	}
 	value := have.value
-	if !ok || have.generation != m.Generation || have.version != version {
+	if !ok || have.of != of || have.version != version {
 		if value, err = dial(secret); err != nil {
 			return none, err
 		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	kept[m.UID] = opened[T]{made: now, generation: m.Generation, version: version, value: value}
+	kept[m.UID] = opened[T]{made: now, generation: m.Generation, version: version, of: of, value: value}
 	return value, nil
 }
 

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	clientgoscheme "k8s.io/client-go/kubernetes/scheme"
 	clocktesting "k8s.io/utils/clock/testing"
+	"k8s.io/utils/ptr"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/fake"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/undersong-dev/undersong/internal/letta/appserver"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/internal/outcome"
+	"github.com/undersong-dev/undersong/internal/store"
 )
 
 func memory(url string) *v1alpha1.TeamMemory {
@@ -133,6 +135,32 @@ func TestAChangedSecretIsUsedSoon(t *testing.T) {
 	o.Forget("uid")
 	if _, err := o.Letta(t.Context(), memory("https://letta.example.com")); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestAClientOutlivesWhatDoesNotConcernIt(t *testing.T) {
+	o, _ := opener(t, secret("letta.example.com", "key"))
+	m := memory("https://letta.example.com")
+	first, err := o.Letta(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = o.StoreError(m, store.ErrAccessDenied) // the store's trouble
+	m.Generation, m.Spec.Delivery.MaxBatchBytes = 2, ptr.To[int32](4096)
+	if again, err := o.Letta(t.Context(), m); err != nil || again != first {
+		t.Errorf("another client is dialled though nothing of Letta changed: %v", err)
+	}
+	m.Generation, m.Spec.Letta.BaseURL = 3, "https://letta.example.com/v2"
+	if again, err := o.Letta(t.Context(), m); err != nil || again == first {
+		t.Errorf("the old client serves another address: %v", err)
+	}
+	last, err := o.Letta(t.Context(), m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = o.LettaError(m, letta.ErrUnauthorized) // its own
+	if again, err := o.Letta(t.Context(), m); err != nil || again == last {
+		t.Errorf("the client whose key was refused is used again: %v", err)
 	}
 }
 

@@ -21,7 +21,7 @@ func (o *Opener) StoreError(m *v1alpha1.TeamMemory, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, store.ErrAccessDenied):
-		o.Forget(m.UID)
+		forget(o, o.stores, m.UID)
 		return outcome.RetryAfterf(v1alpha1.StoreAccessDeniedReason, refused, "the store refuses the keys; check the Secret that TeamMemory %s names in spec.store.credentialsSecretRef, and the bucket's policy", m.Name)
 	case errors.Is(err, store.ErrBucketNotFound):
 		return outcome.RetryAfterf(v1alpha1.BucketNotFoundReason, refused, "create the bucket %s, or correct spec.store of TeamMemory %s", m.Spec.Store.Bucket, m.Name)
@@ -40,7 +40,7 @@ func (o *Opener) LettaError(m *v1alpha1.TeamMemory, err error) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, letta.ErrUnauthorized):
-		o.Forget(m.UID)
+		forget(o, o.lettas, m.UID)
 		return o.refuse(m, outcome.RetryAfterf(v1alpha1.LettaRejectedReason, refused, "Letta refuses the key; check the Secret that TeamMemory %s names in spec.letta.credentialsSecretRef", m.Name))
 	case errors.Is(err, letta.ErrQuota):
 		return o.refuse(m, outcome.RetryAfterf(v1alpha1.LettaRejectedReason, 10*time.Minute, "the quota at Letta is used up; it is tried again every ten minutes"))
