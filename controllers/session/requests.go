@@ -247,6 +247,11 @@ func (e *erasure) run(ctx context.Context, q *v1alpha1.Request) (v1alpha1.Answer
 			behind = w.Workstation
 		}
 	}
+	for _, w := range meant {
+		if err := e.inbox(ctx, w); err != nil {
+			return v1alpha1.Answer{}, err
+		}
+	}
 	if e.lines.all() {
 		meant = nil // of these everything is erased
 	}
@@ -316,6 +321,49 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 		at.segments, at.lines = seq, line
 	}
 	return !at.uncounted && at.lines < e.lines.to && sync.Verified.Segments < w.Segments, nil
+}
+
+// inbox deletes what lies in the writer's inbox of this session and will not be
+// read: a segment that was put there and never named, or one whose slot could
+// not be emptied. Should its workstation name it later it is asked for again.
+func (e *erasure) inbox(ctx context.Context, w v1alpha1.Writer) error {
+	ws, err := e.r.workstation(ctx, e.s, w.Workstation)
+	if err != nil || ws == nil {
+		return err
+	}
+	verified := ensureSync(e.s.ses, w.Workstation).Verified.Segments
+	waiting := map[string]bool{}
+	for _, slot := range w.Slots {
+		if slot.Seq > verified {
+			waiting[segment.InboxKey(string(ws.UID), slot.Slot)] = true
+		}
+	}
+	for info, err := range e.bucket.List(ctx, segment.InboxPrefix(string(ws.UID))) {
+		if err != nil {
+			return e.r.Connect.StoreError(e.s.mem, err)
+		}
+		if waiting[info.Key] {
+			continue
+		}
+		packed, err := e.bucket.Get(ctx, info.Key, segment.MaxPacked)
+		if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrTooLarge) {
+			continue
+		}
+		if err != nil {
+			return e.r.Connect.StoreError(e.s.mem, err)
+		}
+		raw, err := segment.Unpack(packed)
+		if err != nil {
+			continue // whatever it is, the sweep takes it
+		}
+		if h, _, err := segment.Decode(raw); err != nil || h.Session != e.s.ses.Name {
+			continue
+		}
+		if err := e.bucket.Delete(ctx, info.Key); err != nil {
+			return e.r.Connect.StoreError(e.s.mem, err)
+		}
+	}
+	return nil
 }
 
 // note takes down what else is to be done about a line.

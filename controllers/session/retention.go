@@ -210,7 +210,7 @@ func removeAll(ctx context.Context, bucket *store.Bucket, prefix string, between
 }
 
 // Sweeper deletes the archives of sessions whose time is over, and their
-// conversations at Letta. The seen-sets stay, for the sake of forks: they hold
+// conversations at Letta, and what lies forgotten in inboxes. The seen-sets stay, for the sake of forks: they hold
 // no words.
 type Sweeper struct {
 	// Client reads from the cache.
@@ -247,7 +247,7 @@ func (w *Sweeper) Sweep(ctx context.Context, mem *v1alpha1.TeamMemory) error {
 	if err != nil {
 		return err
 	}
-	var first error
+	first := w.sweepInboxes(ctx, mem, bucket)
 	for info, err := range bucket.List(ctx, segment.ArchiveOf(mem.Namespace)) {
 		if err != nil {
 			return errors.Join(first, err)
@@ -260,6 +260,62 @@ func (w *Sweeper) Sweep(ctx context.Context, mem *v1alpha1.TeamMemory) error {
 		}
 	}
 	return first
+}
+
+// unnamedFor is how long a segment may lie in an inbox that no Session names.
+// Its workstation keeps it until it is verified, and sends it again should it
+// name it later.
+const unnamedFor = 24 * time.Hour
+
+// sweepInboxes deletes what was put into the inboxes of a memory's workstations
+// and is waited for by nobody: its Session was never made, or it was put there
+// twice. A bucket's lifecycle rule does the same where there is one.
+func (w *Sweeper) sweepInboxes(ctx context.Context, mem *v1alpha1.TeamMemory, bucket *store.Bucket) error {
+	var workstations v1alpha1.WorkstationList
+	if err := w.Client.List(ctx, &workstations, client.InNamespace(mem.Namespace)); err != nil {
+		return fmt.Errorf("list Workstations: %w", err)
+	}
+	var old []string
+	uids := map[string]types.UID{}
+	for i := range workstations.Items {
+		ws := &workstations.Items[i]
+		if ws.Spec.MemoryRef.Name != mem.Name {
+			continue
+		}
+		uids[ws.Name] = ws.UID
+		for info, err := range bucket.List(ctx, segment.InboxPrefix(string(ws.UID))) {
+			if err != nil {
+				return err
+			}
+			if w.Clock.Since(info.Modified) > unnamedFor {
+				old = append(old, info.Key)
+			}
+		}
+	}
+	if len(old) == 0 {
+		return nil
+	}
+	var sessions v1alpha1.SessionList
+	if err := w.Client.List(ctx, &sessions, client.InNamespace(mem.Namespace)); err != nil {
+		return fmt.Errorf("list Sessions: %w", err)
+	}
+	named := map[string]bool{}
+	for i := range sessions.Items {
+		for _, writer := range sessions.Items[i].Spec.Writers {
+			for _, slot := range writer.Slots {
+				named[segment.InboxKey(string(uids[writer.Workstation]), slot.Slot)] = true
+			}
+		}
+	}
+	for _, key := range old {
+		if named[key] {
+			continue
+		}
+		if err := bucket.Delete(ctx, key); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // sweepOne deletes what is kept of one session, whose record is under key, if

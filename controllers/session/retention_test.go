@@ -258,3 +258,40 @@ func TestErasingWaitsForTheStore(t *testing.T) {
 		t.Error("the conversation is still there")
 	}
 }
+
+func TestInboxesAreSwept(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.writer("ws-a")
+	a.segment(userLine("u1", "What next?"))
+	a.apply()
+	a.segment(userLine("u2", "Afterwards.")) // put there, and never named
+	clock := clocktesting.NewFakePassiveClock(time.Now().Add(unnamedFor - time.Hour))
+	sweeper := &Sweeper{Client: w.r.Client, Live: w.r.Live, Connect: w.r.Connect, Clock: clock}
+	sweep := func() {
+		t.Helper()
+		mem := &v1alpha1.TeamMemory{}
+		w.must(w.admin.Get(t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "team"}, mem))
+		w.must(sweeper.Sweep(t.Context(), mem))
+	}
+	sweep()
+	if n := w.objects("inbox/"); n != 2 {
+		t.Fatalf("the inbox has %d objects on their first day, want 2", n)
+	}
+	clock.SetTime(time.Now().Add(unnamedFor + time.Hour))
+	sweep()
+	if _, err := w.bucket.Stat(t.Context(), segment.InboxKey(a.uid, 1)); err != nil {
+		t.Errorf("a segment that a Session names was swept: %v", err)
+	}
+	if n := w.objects("inbox/"); n != 1 {
+		t.Errorf("the inbox has %d objects, want the one that is named", n)
+	}
+	// Named after all, it is sent again.
+	a.apply()
+	for s := w.get(); s.Status.SyncState == nil || len(s.Status.SyncState.Writers[0].Wanted) == 0; s = w.get() {
+		_, _ = w.reconcile() // asks for it
+	}
+	a.put(2, segment.Pack(a.raws[2]))
+	a.apply()
+	w.settleDown()
+	w.once("What next?", "Afterwards.")
+}

@@ -3,12 +3,15 @@
 package session
 
 import (
+	"errors"
 	"fmt"
 	"testing"
 
 	"k8s.io/utils/ptr"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/segment"
+	"github.com/undersong-dev/undersong/internal/store"
 )
 
 func TestForgetGoesOnWhereItStopped(t *testing.T) {
@@ -113,5 +116,32 @@ func TestAReconcileHoldsFewSegments(t *testing.T) {
 	s.hold(segmentID{"ws-a", 100}, huge)
 	if len(s.archive) != 1 {
 		t.Errorf("%d segments are held beside one that is too large alone", len(s.archive)-1)
+	}
+}
+
+func TestForgetLooksIntoTheInbox(t *testing.T) {
+	w := newWorld(t, nil)
+	w.suspend(v1alpha1.SuspendDelivery)
+	a := w.writer("ws-a")
+	a.segment(userLine("u1", "What next?"))
+	a.apply()
+	_, _ = w.reconcile()                     // archives
+	a.segment(userLine("u2", "Afterwards.")) // put there, and not named yet
+	mine := w.key.Name
+	w.key.Name = v1alpha1.SessionName(forkID, owner)
+	other := &writer{w: w, name: "ws-a", uid: a.uid, slot: 100, chain: segment.Start(w.key.Name, "ws-a"), raws: map[int64][]byte{}, redactor: a.redactor}
+	other.segment(w.mine(userLine("u3", "The harbour.")))
+	w.key.Name = mine
+	w.must(w.bucket.Put(t.Context(), segment.InboxKey(a.uid, 102), []byte("nothing of ours")))
+	w.request(v1alpha1.Request{ID: "f1", Kind: v1alpha1.RequestForget})
+	_, _ = w.reconcile() // erases
+	if a := w.answer("f1"); a == nil || a.Result != v1alpha1.AnswerDone {
+		t.Fatalf("the answer is %+v", a)
+	}
+	if _, err := w.bucket.Stat(t.Context(), segment.InboxKey(a.uid, 2)); !errors.Is(err, store.ErrNotExist) {
+		t.Errorf("the session is said to be erased, and a segment of it lies in the inbox: %v", err)
+	}
+	if n := w.objects("inbox/"); n != 2 {
+		t.Errorf("the inbox has %d objects, want those of others", n)
 	}
 }

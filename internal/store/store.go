@@ -85,6 +85,8 @@ type Info struct {
 	Key string
 	// Size in bytes.
 	Size int64
+	// Modified is when the store says that the object was written.
+	Modified time.Time
 }
 
 // Open prepares a bucket. It makes no call; Check does.
@@ -269,7 +271,7 @@ func (b *Bucket) Stat(ctx context.Context, key string) (Info, error) {
 	defer cancel()
 	info, err := b.client.StatObject(cctx, b.bucket, b.prefix+key, minio.StatObjectOptions{})
 	if err == nil {
-		return Info{Key: key, Size: info.Size}, nil
+		return Info{Key: key, Size: info.Size, Modified: info.LastModified}, nil
 	}
 	if answered(err) {
 		// The answer has no body, so a missing bucket or unknown credentials
@@ -339,7 +341,7 @@ func (b *Bucket) page(ctx context.Context, op, prefix, after string, n int) ([]I
 		if object.Err != nil {
 			return nil, failed(ctx, op, object.Err)
 		}
-		page = append(page, Info{Key: strings.TrimPrefix(object.Key, b.prefix), Size: object.Size})
+		page = append(page, Info{Key: strings.TrimPrefix(object.Key, b.prefix), Size: object.Size, Modified: object.LastModified})
 		if len(page) == n {
 			return page, nil
 		}
