@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/undersong-dev/undersong/agent/consent"
-	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -20,9 +19,9 @@ const reasonHeadless = "headless"
 // rules decides what may be heard, from the team's globs as they are now, the
 // user's own, and the repository's wish.
 type rules struct {
-	finder *consent.Finder
-	config note.Config
-	view   *status.View
+	finder   *consent.Finder
+	settings *settings
+	view     *status.View
 
 	// team are the team's own redaction rules, as begin found them.
 	team []redact.Rule
@@ -34,8 +33,8 @@ type rules struct {
 // maxOwn bounds the redactors that are kept.
 const maxOwn = 32
 
-func newConsent(config note.Config, view *status.View) *rules {
-	return &rules{finder: &consent.Finder{}, config: config, view: view}
+func newConsent(s *settings, view *status.View) *rules {
+	return &rules{finder: &consent.Finder{}, settings: s, view: view}
 }
 
 // decide answers for one record.
@@ -45,7 +44,7 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 		return read.Verdict{Reason: reasonHeadless}
 	}
 	include, exclude, _ := r.view.Capture() // unknown: nothing matches
-	d := r.finder.Decide(cwd, TeamRules(include, exclude, r.config.Exclude, hears))
+	d := r.finder.Decide(cwd, TeamRules(include, exclude, r.settings.config.Exclude, hears))
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}

@@ -105,6 +105,16 @@ type daemon struct {
 // another daemon has the state directory.
 func Run(ctx context.Context, o Options) error {
 	o.fill()
+	for {
+		if err := runOnce(ctx, o); !errors.Is(err, errAnew) {
+			return err
+		}
+	}
+}
+
+// runOnce is Run with the configuration as it is now; errAnew when that became
+// another one.
+func runOnce(ctx context.Context, o Options) error {
 	config, err := note.LoadConfig(o.Home)
 	if err != nil {
 		return err
@@ -172,12 +182,15 @@ func (d *daemon) work(ctx context.Context) error {
 	var group sync.WaitGroup
 	group.Go(func() { d.cluster(ctx) })
 	group.Go(func() { d.snapshots(ctx) })
-	idle := loop.run(ctx)
+	end := loop.run(ctx)
 	cancel()
 	group.Wait()
 	d.writeSnapshot(false)
 	_ = durable.Remove(filepath.Join(d.Home, infoFile)) // it would be stale; nobody trusts it without the lock
-	d.log.Info("Stopped", "idle", idle)
+	d.log.Info("Stopped", "why", end)
+	if errors.Is(end, errAnew) {
+		return end
+	}
 	return nil
 }
 
@@ -191,9 +204,10 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 	if err != nil {
 		return nil, err
 	}
-	consent := newConsent(d.config, d.view)
+	settings := &settings{home: d.Home, config: d.config}
+	consent := newConsent(settings, d.view)
 	return &loop{
-		home: d.Home, config: d.config, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
+		home: d.Home, config: d.config, settings: settings, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
 		redactor: func() (*redact.Redactor, error) { return consent.begin(d.redactor) },
 		reader:   &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},

@@ -10,7 +10,8 @@
 // at every start and every SessionStart all known transcripts are looked at
 // again. It acts only on the configuration that init wrote, never on the
 // environment of a hook or on anything in a repository, and it never asks for
-// a login. It prints nothing; trouble is in status.json, for undersong status,
+// a login. It follows that file while it runs: what its person excludes there
+// holds for the next batch, and without it, or with off, the daemon ends. It prints nothing; trouble is in status.json, for undersong status,
 // and in daemon.log.
 //
 // Three goroutines share the work: the loop owns reading, the upload stage owns

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"runtime"
 	"runtime/debug"
@@ -36,6 +37,7 @@ const sweepEvery = time.Hour
 type loop struct {
 	home     string
 	config   note.Config
+	settings *settings
 	clock    clock.Clock
 	timing   Timing
 	idle     time.Duration // 0: never leave
@@ -72,27 +74,59 @@ type loop struct {
 	worked   bool // since memory was last given back
 }
 
-// run works until ctx is done, or until there was nothing to do for a while;
-// it says which.
-func (l *loop) run(ctx context.Context) (idle bool) {
+// errIdle: there was nothing to do for a while.
+var errIdle = errors.New("there is nothing to do")
+
+// run works until ctx is done, until there was nothing to do for a while, or
+// until the configuration wants it; it says which.
+func (l *loop) run(ctx context.Context) error {
 	l.begin()
 	l.takeNotes(ctx)
 	l.clean(true)
 	for ctx.Err() == nil {
 		for _, id := range l.agenda.due(l.clock.Now()) {
-			if ctx.Err() != nil {
-				return false
+			if ctx.Err() != nil || l.over() != nil {
+				break
 			}
 			delete(l.blocked, id)
 			l.worked = true
 			l.step(ctx, id)
 		}
+		if err := l.over(); err != nil {
+			return err
+		}
 		if l.leave() {
-			return true
+			return errIdle
 		}
 		l.wait(ctx)
 	}
-	return false
+	return ctx.Err()
+}
+
+// look brings what the person says in config.json up to date. An error says that
+// nothing may be read now.
+func (l *loop) look() (changed bool, err error) {
+	if l.settings == nil { // of a test
+		return false, nil
+	}
+	changed, err = l.settings.look()
+	if !errors.Is(err, errSettings) {
+		l.trouble.Set(partConfig, "")
+	} else {
+		l.trouble.Set(partConfig, err.Error())
+	}
+	if changed {
+		l.resettle()
+	}
+	return changed, err
+}
+
+// over says why the configuration wants this loop to end; nil while it does not.
+func (l *loop) over() error {
+	if _, err := l.look(); errors.Is(err, errEnd) || errors.Is(err, errAnew) {
+		return err
+	}
+	return nil
 }
 
 // begin makes what the loop remembers.

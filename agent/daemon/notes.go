@@ -63,6 +63,9 @@ const maxAgentFiles = 256
 
 // takeNotes takes every waiting note in hand.
 func (l *loop) takeNotes(ctx context.Context) {
+	if _, err := l.look(); err != nil {
+		return // what a note speaks of cannot be judged; it stays
+	}
 	for {
 		files, err := note.List(l.home)
 		if err != nil {

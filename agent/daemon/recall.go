@@ -19,7 +19,7 @@ func (r *rules) place(cwd string) (whisper.Place, bool) {
 		return whisper.Place{}, false
 	}
 	d := r.finder.Decide(cwd, consent.Rules{
-		Include: include, Exclude: slices.Concat(exclude, r.config.Exclude), Outside: r.view.Hears().OutsideGit,
+		Include: include, Exclude: slices.Concat(exclude, r.settings.config.Exclude), Outside: r.view.Hears().OutsideGit,
 	})
 	if !d.Allowed && d.Reason != consent.ReasonOptOut {
 		return whisper.Place{}, false

@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -44,7 +43,7 @@ func TestTheTeamsRulesOnAWorkstation(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	rules := newConsent(note.Config{}, view)
+	rules := newConsent(&settings{}, view)
 	const text = "MOONBEAM-7 and SUNRISE-8 and nothing else"
 
 	see()

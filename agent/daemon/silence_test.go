@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -106,9 +107,12 @@ func (e *evening) restart() {
 	before, err := readBaseline(e.home)
 	e.must(err)
 	view := status.OpenView(e.home)
-	rules := newConsent(e.config, view)
+	config, err := note.LoadConfig(e.home)
+	e.must(err)
+	settings := &settings{home: e.home, config: config}
+	rules := newConsent(settings, view)
 	e.loop = &loop{
-		home: e.home, config: e.config, clock: e.clock, timing: DefaultTiming, spool: queue, view: view, baseline: before,
+		home: e.home, config: e.config, settings: settings, clock: e.clock, timing: DefaultTiming, spool: queue, view: view, baseline: before,
 		trouble: noTrouble{}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), spooled: func() {}, redactor: func() (*redact.Redactor, error) { return rules.begin(e.redactor) },
 		reader: &read.Reader{Redactor: e.redactor, Clock: e.clock, Decide: rules.decide, Policy: rules.policy},
 	}
@@ -421,49 +425,71 @@ func TestThePersonIsToldAtTheFirstPrompt(t *testing.T) {
 	}
 }
 
-// TestARepositoryHidesMore: its own expressions are applied besides ours, from
-// the moment on at which the file has them.
-func TestARepositoryHidesMore(t *testing.T) {
-	e := newEvening(t, rand.New(rand.NewPCG(1, 1)))
-	e.begin()
-	path := e.talks[0].streams[0].path
-	say := func(text string) string {
-		t.Helper()
-		e.must(os.MkdirAll(filepath.Dir(path), 0o700))
-		file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
-		e.must(err)
-		_, err = fmt.Fprintf(file, "{\"type\":\"user\",\"uuid\":\"x\",\"sessionId\":%q,\"cwd\":%q,\"message\":{\"content\":%q}}\n", e.talks[0].id, e.cwd, text)
-		e.must(err)
-		e.must(file.Close())
-		e.hook(e.talks[0], eventStop)
-		e.loop.takeNotes(t.Context())
+// line writes one line of the first session, in a folder, lets the daemon read
+// it, and returns what it made of it; "" when nothing was heard.
+func (e *evening) line(cwd, text string) string {
+	e.tb.Helper()
+	e.append(cwd, text)
+	e.hook(e.talks[0], eventStop)
+	return e.heard()
+}
+
+// append writes one line of the first session.
+func (e *evening) append(cwd, text string) {
+	e.tb.Helper()
+	k := e.talks[0]
+	path := k.streams[0].path
+	e.must(os.MkdirAll(filepath.Dir(path), 0o700))
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+	e.must(err)
+	_, err = fmt.Fprintf(file, "{\"type\":\"user\",\"uuid\":\"x\",\"sessionId\":%q,\"cwd\":%q,\"message\":{\"content\":%q}}\n", k.id, cwd, text)
+	e.must(err)
+	e.must(file.Close())
+}
+
+// heard lets the daemon read, and returns the lines that it made.
+func (e *evening) heard() string {
+	e.tb.Helper()
+	e.loop.takeNotes(e.tb.Context())
+	for range 10 {
 		for _, id := range e.loop.agenda.due(e.clock.Now().Add(time.Minute)) {
-			e.loop.step(t.Context(), id)
+			e.loop.step(e.tb.Context(), id)
 		}
-		session, _ := e.loop.spool.Session(e.talks[0].id)
-		state := session.State()
-		if len(state.Segments) == 0 {
-			return ""
-		}
-		packed, err := session.Read(state.Head.Segments)
+	}
+	session, ok := e.loop.spool.Session(e.talks[0].id)
+	if !ok {
+		return ""
+	}
+	var all [][]byte
+	state := session.State()
+	for _, g := range state.Segments {
+		packed, err := session.Read(g.Seq)
 		e.must(err)
 		raw, err := segment.Unpack(packed)
 		e.must(err)
 		_, lines, err := segment.Decode(raw)
 		e.must(err)
-		e.must(session.Drop(state.Head.Segments))
-		return string(lines[len(lines)-1])
+		all = append(all, lines...)
 	}
+	e.must(session.Drop(state.Head.Segments))
+	return string(bytes.Join(all, []byte("\n")))
+}
+
+// TestARepositoryHidesMore: its own expressions are applied besides ours, from
+// the moment on at which the file has them.
+func TestARepositoryHidesMore(t *testing.T) {
+	e := newEvening(t, rand.New(rand.NewPCG(1, 1)))
+	e.begin()
 	file := filepath.Join(e.cwd, ".undersong.yaml")
-	if got := say("the ship is PROJ-1"); !strings.Contains(got, "PROJ-1") {
+	if got := e.line(e.cwd, "the ship is PROJ-1"); !strings.Contains(got, "PROJ-1") {
 		t.Errorf("without a file: %s", got)
 	}
 	e.must(os.WriteFile(file, []byte("redact: ['PROJ-[0-9]+']\n"), 0o600))
-	if got := say("the ship is PROJ-2, the key ghp_0123456789abcdefghijABCDEFGHIJ456789"); strings.Contains(got, "PROJ-2") || strings.Contains(got, "ghp_0") || !strings.Contains(got, "the ship is [redacted:project-1]") {
+	if got := e.line(e.cwd, "the ship is PROJ-2, the key ghp_0123456789abcdefghijABCDEFGHIJ456789"); strings.Contains(got, "PROJ-2") || strings.Contains(got, "ghp_0") || !strings.Contains(got, "the ship is [redacted:project-1]") {
 		t.Errorf("with a file: %s", got)
 	}
 	e.must(os.WriteFile(file, []byte("redact: ['PROJ-[0-9]+', '(']\n"), 0o600))
-	if got := say("the ship is PROJ-3"); got != "" {
+	if got := e.line(e.cwd, "the ship is PROJ-3"); got != "" {
 		t.Errorf("with a file that cannot be read: %s", got)
 	}
 }

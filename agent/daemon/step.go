@@ -60,6 +60,10 @@ func (l *loop) step(ctx context.Context, id string) {
 	if state.Withdrawn {
 		return
 	}
+	if _, err := l.look(); err != nil {
+		l.block(id, "") // its own trouble says why
+		return
+	}
 	if _, _, known := l.view.Capture(); !known {
 		l.block(id, "") // the memory's own trouble says why
 		return
@@ -123,6 +127,9 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	// What the user said while the file was read holds for what was read.
 	if now, err := l.silent(ctx, src); err != nil || !slices.Equal(now, src.Silences) {
 		return err == nil, err
+	}
+	if changed, err := l.look(); changed || err != nil {
+		return err == nil, err // again, by what it says now
 	}
 	if !batch.Moved && known && batch.Cursor.Generation == cursor.Generation {
 		return false, nil
@@ -245,6 +252,8 @@ func (l *loop) stepFailed(id string, err error) {
 	switch {
 	case errors.Is(err, spool.ErrFull), errors.Is(err, spool.ErrBehind):
 		l.block(id, full(err))
+	case errors.Is(err, errSettings), errors.Is(err, errEnd), errors.Is(err, errAnew):
+		l.block(id, "") // the configuration's own trouble says why
 	case errors.Is(err, consent.ErrSilences):
 		l.block(id, consent.ErrSilences.Error())
 	case errors.Is(err, errTranscript):

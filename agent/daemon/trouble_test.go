@@ -3,6 +3,7 @@
 package daemon
 
 import (
+	"context"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -664,5 +666,60 @@ func TestOneDaemonPerStateDirectory(t *testing.T) {
 	})
 	if err := Run(t.Context(), m.options); err != ErrRunning { //nolint:errorlint // returned as it is
 		t.Errorf("Run: %v", err)
+	}
+}
+
+func TestARunningDaemonFollowsItsConfiguration(t *testing.T) {
+	s := newTeam(t)
+	m := newMachine(t, s, "ada")
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- Run(ctx, m.options) }()
+	k := m.talk()
+	want := k.turn("why is the tide late?", "the moon is")
+	k.settled(2)
+
+	m.config.Exclude = []string{remote}
+	m.save()
+	k.turn("and what did the doctor say?", "rest")
+	eventually(t, "the excluded lines are passed over", func() error {
+		info, err := os.Stat(k.path)
+		if err == nil && k.local().Cursors[read.Main].Offset != info.Size() {
+			err = errFault
+		}
+		return err
+	})
+	m.config.Exclude = nil
+	m.save()
+	want = append(want, k.turn("and tomorrow?", "later still")...)
+	k.settled(4)
+	if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
+		t.Errorf("archive (-want +got):\n%s", diff)
+	}
+
+	first, _, err := Running(m.home)
+	must(t, err)
+	m.config.IdleExitSeconds = 3600
+	m.save()
+	eventually(t, "it works by another configuration", func() error {
+		if now, running, err := Running(m.home); err != nil || !running || now.StartedAt.Equal(first.StartedAt) {
+			return errFault
+		}
+		return nil
+	})
+	want = append(want, k.turn("and then?", "earlier")...)
+	k.settled(6)
+	if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
+		t.Errorf("archive (-want +got):\n%s", diff)
+	}
+
+	m.config.Off = true
+	m.save()
+	select {
+	case err := <-ended:
+		must(t, err)
+	case <-time.After(30 * time.Second):
+		t.Error("it runs though the person switched it off")
 	}
 }

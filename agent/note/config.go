@@ -17,8 +17,8 @@ import (
 // written by a newer undersong and is refused.
 const Version = 1
 
-// configFile is the name of the user's configuration in the state directory.
-const configFile = "config.json"
+// ConfigFile is the name of the user's configuration in the state directory.
+const ConfigFile = "config.json"
 
 // maxConfig bounds the configuration, in bytes.
 const maxConfig = 256 << 10
@@ -96,31 +96,31 @@ type Config struct {
 // new, or others than the user could have written it: it names a binary that
 // the hook starts.
 func LoadConfig(home string) (Config, error) {
-	name := filepath.Join(home, configFile)
+	name := filepath.Join(home, ConfigFile)
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Config{}, ErrNotConfigured
 	}
 	if err != nil {
-		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("read %s: %w: %w", ConfigFile, ErrConfig, err)
 	}
 	if err := private(info); err != nil {
-		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("read %s: %w: %w", ConfigFile, ErrConfig, err)
 	}
 	data, err := durable.ReadFile(name, maxConfig)
 	if err != nil {
-		return Config{}, fmt.Errorf("read %s: %w: %w", configFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("read %s: %w: %w", ConfigFile, ErrConfig, err)
 	}
 	var read stored
 	if err := json.Unmarshal(data, &read); err != nil {
-		return Config{}, fmt.Errorf("parse %s: %w: %w", configFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("parse %s: %w: %w", ConfigFile, ErrConfig, err)
 	}
 	c := read.Config
 	if read.Home != "" && !sameFolder(read.Home, home) {
-		return Config{}, fmt.Errorf("%s was made for another folder: %w", configFile, ErrConfig)
+		return Config{}, fmt.Errorf("%s was made for another folder: %w", ConfigFile, ErrConfig)
 	}
 	if c.Version < 1 || c.Version > Version {
-		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", configFile, c.Version, Version, ErrConfig)
+		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", ConfigFile, c.Version, Version, ErrConfig)
 	}
 	return c, nil
 }
@@ -170,13 +170,13 @@ func SaveConfig(home string, c Config) error {
 	c.Version = Version
 	data, err := json.MarshalIndent(stored{Config: c, Home: filepath.Clean(home)}, "", "  ")
 	if err != nil {
-		return fmt.Errorf("format %s: %w", configFile, err)
+		return fmt.Errorf("format %s: %w", ConfigFile, err)
 	}
 	if err := durable.MkdirAll(home); err != nil {
 		return err
 	}
-	if err := durable.WriteFile(filepath.Join(home, configFile), append(data, '\n')); err != nil {
-		return fmt.Errorf("write %s: %w", configFile, err)
+	if err := durable.WriteFile(filepath.Join(home, ConfigFile), append(data, '\n')); err != nil {
+		return fmt.Errorf("write %s: %w", ConfigFile, err)
 	}
 	return nil
 }
@@ -184,7 +184,7 @@ func SaveConfig(home string, c Config) error {
 // RemoveConfig removes the configuration: hooks are silent from then on, and
 // the daemon reads nothing. One that is not there is removed already.
 func RemoveConfig(home string) error {
-	err := os.Remove(filepath.Join(home, configFile))
+	err := os.Remove(filepath.Join(home, ConfigFile))
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
