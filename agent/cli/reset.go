@@ -24,8 +24,9 @@ func (s *System) resetCommand() *cobra.Command {
 		Short: "Start a session's upload over, from what the cluster has",
 		Long: `Forget what this workstation knows of one session, and go on from what the
 cluster has: the transcript is read again from its beginning, and the memory
-drops what it has already. It is for a session of which undersong status says
-that spool and cluster disagree, or that its local state is damaged.
+drops what it has already. What was withheld stays so. It is for a session of
+which undersong status says that spool and cluster disagree, or that its local
+state is damaged.
 
 What was read, not uploaded, and is no longer in the transcript, is lost.`,
 		Args: cobra.ExactArgs(1),

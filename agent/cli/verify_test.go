@@ -19,7 +19,7 @@ func told() (spool.State, []spool.Receipt) {
 	head := segment.Start(name, workstation)
 	for i, r := range []spool.Receipt{
 		{Seq: 1, Stream: "main", Offset: 0, EndOffset: 10, Lines: 1},
-		{Seq: 2, Stream: "main", Offset: 10, EndOffset: 40, Lines: 1, Withheld: []segment.Range{{FromOffset: 10, ToOffset: 30, Reason: "paused"}}},
+		{Seq: 2, Stream: "main", Offset: 10, EndOffset: 40, Lines: 1, Withheld: []read.Withheld{{Range: segment.Range{FromOffset: 10, ToOffset: 30, Reason: "paused"}}}},
 	} {
 		digest := segment.Sum(sha256.Sum256([]byte{byte(i)}))
 		head = head.NextDigest(digest)
@@ -28,7 +28,7 @@ func told() (spool.State, []spool.Receipt) {
 	}
 	return spool.State{
 		Name: name, SessionID: "s", Head: spool.Mark{Segments: 2, Lines: 2, Chain: head.String()},
-		Cursors: map[string]read.Cursor{"main": {Offset: 50, Pending: []segment.Range{{FromOffset: 40, ToOffset: 50, Reason: "private"}}}},
+		Cursors: map[string]read.Cursor{"main": {Offset: 50, Pending: []read.Withheld{{Range: segment.Range{FromOffset: 40, ToOffset: 50, Reason: "private"}}}}},
 	}, receipts
 }
 

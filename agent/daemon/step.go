@@ -111,6 +111,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 		return false, nil
 	}
 	src.Baseline, src.Init, src.ForkedFrom = l.baseline.size(src), l.config.ConsentedAt, origin(&state)
+	src.Earlier = func() ([]read.Kept, error) { return session.Withheld(src.Stream) }
 	var err error
 	if src.Silences, err = l.silent(ctx, src); err != nil {
 		return false, err
@@ -134,7 +135,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	if !batch.Moved && known && batch.Cursor.Generation == cursor.Generation {
 		return false, nil
 	}
-	if !known && !state.ForkedAt.IsZero() && !batch.Chained {
+	if cursor.Offset == 0 && !state.ForkedAt.IsZero() && !batch.Chained {
 		return false, nil // the copies, which tell of what it is a fork, come next
 	}
 	crash.Point(crash.AgentLinesRead)

@@ -29,6 +29,9 @@ const (
 	ReasonBeforeInit   = "before init"
 	ReasonOtherProject = "other project"
 	ReasonInherited    = "inherited"
+	// ReasonSent is given for lines that were sent before: by the plugin, or by an
+	// earlier registration of this workstation.
+	ReasonSent = "sent before"
 	// ReasonTooLong is given for a line that is longer than what can be scanned.
 	ReasonTooLong = "too long"
 )
@@ -42,6 +45,9 @@ type Batch struct {
 	// Lines are the body. Empty when nothing may be heard: then there is no
 	// segment, and only the cursor moves.
 	Lines []redact.Redacted
+
+	// Withheld are the ranges of the header, with their times.
+	Withheld []Withheld
 
 	// Times are those of the lines: what a record says, else what the newest
 	// before it said; zero where none did.
@@ -77,7 +83,7 @@ type builder struct {
 	batch Batch
 	size  int64 // of the body, with line ends
 	input int64 // read, captured or not
-	run   *segment.Range
+	run   *Withheld
 }
 
 func newBuilder(stream string, cur Cursor, at time.Time) *builder {
@@ -115,24 +121,30 @@ func (b *builder) keep(offset, length, index int64, line redact.Redacted, findin
 	b.pass(offset+length, index)
 }
 
-// withhold adds a line to a withheld range.
-func (b *builder) withhold(offset, length, index int64, reason string) {
+// withhold adds a line to a withheld range. at is the time that its record gives.
+func (b *builder) withhold(offset, length, index int64, at time.Time, reason string) {
 	if b.run == nil || b.run.Reason != reason {
 		b.flush()
-		b.run = &segment.Range{FromOffset: offset, FromIndex: segment.NoIndex, ToIndex: segment.NoIndex, Reason: reason}
+		b.run = &Withheld{Range: segment.Range{FromOffset: offset, FromIndex: segment.NoIndex, ToIndex: segment.NoIndex, Reason: reason}}
 	}
-	extend(b.run, segment.Range{FromIndex: index, ToIndex: index, ToOffset: offset + length})
+	extend(b.run, Withheld{Range: segment.Range{FromIndex: index, ToIndex: index, ToOffset: offset + length}, Since: at, Until: at})
 	b.pass(offset+length, index)
 }
 
 // extend lets a range reach to the end of the next one.
-func extend(r *segment.Range, next segment.Range) {
+func extend(r *Withheld, next Withheld) {
 	r.ToOffset = next.ToOffset
 	if r.FromIndex == segment.NoIndex {
 		r.FromIndex = next.FromIndex
 	}
 	if next.ToIndex != segment.NoIndex {
 		r.ToIndex = next.ToIndex
+	}
+	if !next.Since.IsZero() && (r.Since.IsZero() || next.Since.Before(r.Since)) {
+		r.Since = next.Since
+	}
+	if next.Until.After(r.Until) {
+		r.Until = next.Until
 	}
 }
 
@@ -160,7 +172,7 @@ func (b *builder) flush() {
 const maxPending = 1024
 
 // appendRange adds a range, joined to the last one where they meet.
-func appendRange(ranges []segment.Range, r segment.Range) []segment.Range {
+func appendRange(ranges []Withheld, r Withheld) []Withheld {
 	if n := len(ranges); n > 0 {
 		last := &ranges[n-1]
 		meet := last.ToOffset == r.FromOffset && last.Reason == r.Reason
@@ -192,7 +204,10 @@ func (b *builder) finish(redactor *redact.Redactor) Batch {
 	if len(b.batch.Lines) > 0 {
 		b.seams(redactor)
 		h := &b.batch.Header
-		h.Withheld, b.batch.Cursor.Pending = b.batch.Cursor.Pending, nil
+		b.batch.Withheld, b.batch.Cursor.Pending = b.batch.Cursor.Pending, nil
+		for _, w := range b.batch.Withheld {
+			h.Withheld = append(h.Withheld, w.Range)
+		}
 		h.EndOffset = b.batch.Cursor.Offset
 		h.FirstIndex, h.LastIndex = firstIndex(*h), b.batch.Cursor.NextIndex-1
 	}

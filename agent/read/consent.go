@@ -10,8 +10,14 @@ import (
 // what later lines depend on.
 func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	cur := &s.batch.Cursor
-	if line.Offset < cur.Baseline {
+	if !record.Timestamp.IsZero() {
+		cur.LastTime = record.Timestamp
+	}
+	if line.Offset < cur.Baseline || s.beforeInit() {
 		return s.hush(ReasonBeforeInit)
+	}
+	if reason := s.kept(line); reason != "" {
+		return s.hush(reason)
 	}
 	if reason := s.silent(line, record); reason != "" {
 		return s.hush(reason)
@@ -37,6 +43,29 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	}
 	if s.prompt(record) {
 		cur.Hushed = ""
+	}
+	return ""
+}
+
+// beforeInit says whether the newest time that a record gave is of before init. A
+// file that was there at init, and was replaced since, begins with what was said
+// before, whether that gives a time or not.
+func (s *step) beforeInit() bool {
+	cur := &s.batch.Cursor
+	if cur.LastTime.IsZero() {
+		return cur.Generation > 0 && s.src.Baseline > 0
+	}
+	return cur.LastTime.Before(s.src.Init)
+}
+
+// kept returns the reason for which a line was withheld when the stream was read
+// before, "" where it was not.
+func (s *step) kept(line transcript.Line) string {
+	cur := &s.batch.Cursor
+	for i := range cur.Kept {
+		if cur.Kept[i].covers(line, cur.LastTime, cur.Generation) {
+			return cur.Kept[i].Reason
+		}
 	}
 	return ""
 }

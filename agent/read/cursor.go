@@ -56,7 +56,11 @@ type Cursor struct {
 
 	// Pending are ranges withheld since the last body line. They leave with the
 	// next one, so that a session in which nothing may be heard says nothing.
-	Pending []segment.Range `json:"pending,omitempty"`
+	Pending []Withheld `json:"pending,omitempty"`
+
+	// Kept is what was withheld when the stream was read before, as another file
+	// or before it was started over. It is never changed in place.
+	Kept []Kept `json:"kept,omitempty"`
 
 	// Hushed is the reason of the newest withheld record while no prompt was
 	// captured since: records without a working directory that retell prompts

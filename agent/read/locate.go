@@ -40,9 +40,16 @@ type Source struct {
 	ForkedAt time.Time
 
 	// Baseline is the size the file had at init, 0 where it did not exist. Init
-	// is when that was: what a fork copied of an earlier time is not heard.
+	// is when that was: what says that it is older is not heard, wherever it
+	// stands.
 	Baseline int64
 	Init     time.Time
+
+	// Kept is what is withheld of the file as it was first found, besides.
+	// Earlier returns what was withheld of the stream so far; it is asked when
+	// another file took the place of the one that was read.
+	Kept    []Kept
+	Earlier func() ([]Kept, error)
 
 	// Silences are the times in which nothing may be heard. ForkedFrom is the
 	// session that this one is known to be a fork of.
@@ -76,13 +83,33 @@ func open(src Source, cur Cursor, now time.Time) (found, Cursor, error) {
 	}
 	// Another file took the place, or the file was cut: what was read stays
 	// read, and this is a new one. Its lines are told apart from the old ones
-	// by the generation. Ranges that were still to be named went with the file.
+	// by the generation. Ranges that were still to be named went with the file;
+	// what was withheld is so in the new one, too.
+	kept, err := src.earlier(cur)
+	if err != nil {
+		here.close()
+		return found{}, cur, err
+	}
 	cur = Cursor{
-		Generation: cur.Generation + 1, GenerationAt: now,
+		Generation: cur.Generation + 1, GenerationAt: now, Kept: kept,
 		LastCwd: cur.LastCwd, LastEntrypoint: cur.LastEntrypoint, ForkedFrom: cur.ForkedFrom, Hushed: cur.Hushed, NoSummaries: cur.NoSummaries,
 	}
 	here.signer = new(transcript.Signer)
 	return here.take(cur)
+}
+
+// earlier returns what is withheld of a file that takes the place of the one that
+// the cursor was in.
+func (src *Source) earlier(cur Cursor) ([]Kept, error) {
+	kept := cur.Withheld()
+	if src.Earlier != nil {
+		more, err := src.Earlier()
+		if err != nil {
+			return nil, err
+		}
+		kept = append(kept, more...)
+	}
+	return merge(kept, cur.Generation+1), nil
 }
 
 // found is one path that was looked at.

@@ -605,7 +605,7 @@ func cover(t *testing.T, text string, cuts []int) map[int64]string {
 		}
 	}
 	for _, w := range cur.Pending {
-		eachLine(text, w, func(offset int64) { note(offset, "withheld "+w.Reason) })
+		eachLine(text, w.Range, func(offset int64) { note(offset, "withheld "+w.Reason) })
 	}
 	return got
 }

@@ -60,12 +60,6 @@ func (s *step) silent(line transcript.Line, record transcript.Record) string {
 	cur := &s.batch.Cursor
 	if record.ForkedFrom != "" {
 		cur.ForkedFrom = record.ForkedFrom
-		if !record.Timestamp.IsZero() && record.Timestamp.Before(s.src.Init) {
-			return ReasonBeforeInit
-		}
-	}
-	if !record.Timestamp.IsZero() {
-		cur.LastTime = record.Timestamp
 	}
 	origin := cur.ForkedFrom
 	if origin == "" {

@@ -46,6 +46,7 @@ type Want struct {
 func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (Batch, error) {
 	if cur.fresh() {
 		cur.Baseline = src.Baseline
+		cur.Kept = append(slices.Clip(cur.Kept), src.Kept...)
 	}
 	now := r.Clock.Now().UTC()
 	at, cur, err := open(src, cur, now)
@@ -116,11 +117,11 @@ func (s *step) line(line transcript.Line) bool {
 		s.state.ForkedFrom = record.ForkedFrom // the copies are withheld
 	}
 	if reason := s.refuse(line, record); reason != "" {
-		s.withhold(line.Offset, line.Length, index, reason)
+		s.withhold(line.Offset, line.Length, index, record.Timestamp, reason)
 		return true
 	}
 	if line.TooLong {
-		s.withhold(line.Offset, line.Length, index, ReasonTooLong) // nothing about it was refused
+		s.withhold(line.Offset, line.Length, index, record.Timestamp, ReasonTooLong) // nothing about it was refused
 		return true
 	}
 	redacted, findings := s.redact(line, record)

@@ -14,7 +14,6 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/read"
-	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 // receiptsFile has one JSON object a line. It outlives the segments.
@@ -43,7 +42,7 @@ type Receipt struct {
 	Digest   string          `json:"digest,omitempty"`
 	Chain    string          `json:"chain"`
 	At       time.Time       `json:"at"`
-	Withheld []segment.Range `json:"withheld,omitempty"`
+	Withheld []read.Withheld `json:"withheld,omitempty"`
 
 	// Millis are the times of the lines: the first as Unix milliseconds, each
 	// other as the difference to the one before. 0 at first: it is not known.
@@ -71,7 +70,7 @@ func (s *Session) receive(next *State, batch read.Batch) error {
 	h, g := batch.Header, next.Segments[len(next.Segments)-1]
 	r := Receipt{
 		Seq: g.Seq, Stream: h.Stream, Generation: h.Generation, Offset: h.Offset, EndOffset: h.EndOffset,
-		First: next.Head.Lines - g.Lines + 1, Lines: g.Lines, Digest: g.Digest, Chain: g.Chain, At: h.At, Withheld: h.Withheld,
+		First: next.Head.Lines - g.Lines + 1, Lines: g.Lines, Digest: g.Digest, Chain: g.Chain, At: h.At, Withheld: batch.Withheld,
 	}
 	before := int64(0)
 	for _, at := range batch.Times {

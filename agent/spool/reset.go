@@ -17,9 +17,9 @@ import (
 // ErrUnknown is returned for a session that this workstation never heard of.
 var ErrUnknown = errors.New("this workstation knows no such session")
 
-// Reset lets a session start over: everything is read again, and the chain
-// goes on from the entry that the cluster has of this workstation, nil if it
-// has none. uid is the Session's. Segments that wait, and of which the cluster
+// Reset lets a session start over: everything is read again, but for what was
+// withheld, and the chain goes on from the entry that the cluster has of this
+// workstation, nil if it has none. uid is the Session's. Segments that wait, and of which the cluster
 // does not know, are dropped. Nobody else may have the spool open.
 func Reset(o Options, id, uid string, entry *v1alpha1.Writer) error {
 	id = strings.ToLower(id)
@@ -42,12 +42,12 @@ func Reset(o Options, id, uid string, entry *v1alpha1.Writer) error {
 	if entry != nil {
 		mark = Mark{Segments: entry.Segments, Lines: entry.Lines, Bytes: entry.Bytes, Chain: entry.Chain}
 	}
-	next := State{
-		Version: stateVersion, SessionID: id, Name: name, UID: uid, Expired: uid == "" && (old.UID != "" || old.Expired),
-		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles,
-		FirstNote: old.FirstNote, Noticed: old.Noticed, Ending: old.Ending || old.Ended,
-		Cursors: map[string]read.Cursor{}, Head: mark, Verified: mark, Applied: entry,
+	next, err := startOver(o.Dir, id, &old)
+	if err != nil {
+		return fmt.Errorf("reset session: %w", err)
 	}
+	next.Name, next.UID, next.Expired = name, uid, uid == "" && (old.UID != "" || old.Expired)
+	next.Head, next.Verified, next.Applied = mark, mark, entry
 	text, err := json.MarshalIndent(next, "", "  ")
 	if err != nil {
 		return fmt.Errorf("reset session: %w", err)
@@ -68,4 +68,56 @@ func Reset(o Options, id, uid string, entry *v1alpha1.Writer) error {
 		}
 	}
 	return nil
+}
+
+// startOver returns the state of a session of which nothing was read, with what
+// is known of it: where its files are, whose words they have, and what of them was
+// withheld. The chain is not set.
+func startOver(dir, id string, old *State) (State, error) {
+	next := State{
+		Version: stateVersion, SessionID: id,
+		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles,
+		FirstNote: old.FirstNote, Noticed: old.Noticed, Ending: old.Ending || old.Ended,
+		ForkedAt: old.ForkedAt, ForkedFrom: old.ForkedFrom, Entrypoint: old.Entrypoint, Nested: old.Nested,
+		Cursors: map[string]read.Cursor{},
+	}
+	kept, err := withheld(dir, id)
+	if err != nil {
+		return State{}, err
+	}
+	for stream, cursor := range old.Cursors {
+		next.Cursors[stream] = read.StartOver(cursor, kept[stream])
+		delete(kept, stream)
+	}
+	// Of a state that could not be read the receipts are left.
+	for stream, ranges := range kept {
+		last := int64(0)
+		for _, k := range ranges {
+			last = max(last, k.Generation)
+		}
+		next.Cursors[stream] = read.StartOver(read.Cursor{Generation: last}, ranges)
+	}
+	return next, nil
+}
+
+// withheld returns, by stream, the ranges that receipts name.
+func withheld(dir, id string) (map[string][]read.Kept, error) {
+	receipts, err := Receipts(dir, id)
+	if err != nil {
+		return nil, err
+	}
+	kept := map[string][]read.Kept{}
+	for i := range receipts {
+		for _, w := range receipts[i].Withheld {
+			kept[receipts[i].Stream] = append(kept[receipts[i].Stream], read.Kept{Withheld: w, Generation: receipts[i].Generation})
+		}
+	}
+	return kept, nil
+}
+
+// Withheld returns what segments of a stream name as withheld. The cursor knows
+// what was withheld since.
+func (s *Session) Withheld(stream string) ([]read.Kept, error) {
+	kept, err := withheld(s.spool.options.Dir, s.State().SessionID)
+	return kept[stream], err
 }

@@ -51,7 +51,7 @@ func TestResetGoesOnFromWhatTheClusterHas(t *testing.T) {
 				t.Fatalf("%s: the session is not usable: damaged %v", tt.reason, s.Damaged())
 			}
 			state := again.State()
-			if state.UID != "uid" || len(state.Cursors) > 0 || !tt.damage && state.Transcript != "/p/s.jsonl" {
+			if state.UID != "uid" || state.Cursors[read.Main].Offset != 0 || !tt.damage && state.Transcript != "/p/s.jsonl" {
 				t.Errorf("%s: state %+v", tt.reason, state)
 			}
 			if err := again.Append(read.Main, batch(0)); err != nil {
@@ -67,5 +67,54 @@ func TestResetGoesOnFromWhatTheClusterHas(t *testing.T) {
 	}
 	if err := Reset(Options{Dir: t.TempDir(), Owner: owner}, id, "", nil); !errors.Is(err, ErrUnknown) {
 		t.Errorf("a session that nobody knows: %v", err)
+	}
+}
+
+// TestResetKeepsWhatIsNotToBeHeard: what a session is, and what was withheld of
+// it, is the same after it was started over, however often.
+func TestResetKeepsWhatIsNotToBeHeard(t *testing.T) {
+	dir := t.TempDir()
+	path := filepath.Join(t.TempDir(), "s.jsonl")
+	if err := os.WriteFile(path, []byte("0123456789"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	o := Options{Dir: dir, Owner: owner, Workstation: workstation}
+	kept := func(from int64, reason string) read.Withheld {
+		return read.Withheld{Range: segment.Range{FromOffset: from, ToOffset: from + 1, Reason: reason}, Since: at, Until: at}
+	}
+	session, err := open(t, dir, durable.FS{}).Ensure(id, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	err = session.Update(func(state *State) {
+		state.Transcript, state.ForkedAt, state.ForkedFrom, state.Nested, state.Entrypoint = path, at, "from", true, "sdk-cli"
+	})
+	left := batch(0)
+	left.Cursor.Path, left.Withheld = path, []read.Withheld{kept(2, "excluded")}
+	waits := batch(1)
+	waits.Lines, waits.Cursor.Path, waits.Cursor.Pending = nil, path, []read.Withheld{kept(4, "paused")}
+	if err := errors.Join(err, session.Append(read.Main, left), session.Append(read.Main, waits)); err != nil {
+		t.Fatal(err)
+	}
+	for round := range 2 {
+		if err := Reset(o, id, "uid", nil); err != nil {
+			t.Fatalf("Reset: %v", err)
+		}
+		again, _ := open(t, dir, durable.FS{}).Session(id)
+		state := again.State()
+		if !state.ForkedAt.Equal(at) || state.ForkedFrom != "from" || !state.Nested || state.Entrypoint != "sdk-cli" {
+			t.Errorf("round %d: of what the session is, something is lost: %+v", round, state)
+		}
+		var reasons []string
+		for _, k := range state.Cursors[read.Main].Kept {
+			reasons = append(reasons, k.Reason)
+		}
+		if len(reasons) != 2 || reasons[0] != "excluded" || reasons[1] != "paused" {
+			t.Errorf("round %d: withheld are %v", round, reasons)
+		}
+		all, err := again.Withheld(read.Main)
+		if err != nil || len(all) != 1 || all[0].Reason != "excluded" {
+			t.Errorf("round %d: receipts name %+v, %v", round, all, err)
+		}
 	}
 }
