@@ -94,7 +94,7 @@ e2e-letta: letta-archived ## Run the suite of all Lettas over the archived REST 
 # A few minutes; BENCH_BYTES=64M is one. The comparison with gitleaks is a
 # module of its own: where it cannot be fetched, its row says "not compared".
 .PHONY: bench
-bench: bench-transcripts bench-delivery ## Measure what is promised, in two tables (BENCH_BYTES=1G).
+bench: bench-transcripts bench-delivery bench-hooks ## Measure what is promised, in three tables (BENCH_BYTES=1G).
 
 .PHONY: bench-transcripts
 bench-transcripts: ## Measure the promises about transcripts alone.
@@ -106,8 +106,13 @@ bench-transcripts: ## Measure the promises about transcripts alone.
 bench-delivery: build thread-tools ## Measure the promises about delivery alone, on the whole stack.
 	go run ./test/bench/delivery
 
+.PHONY: bench-hooks
+bench-hooks: build ## Measure the promises about the hook alone, as a whole process (Linux).
+	go build -o bin/hookbench ./test/bench
+	bin/hookbench bars
+
 .PHONY: bench-go
-bench-go: ## Run the Go benchmarks. The hook's runner is described in test/bench.
+bench-go: ## Run the Go benchmarks.
 	go test -run '^$$' -bench . -benchmem ./...
 	go -C internal/redact/compare test -run '^$$' -bench . ./...
 

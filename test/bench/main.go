@@ -3,6 +3,7 @@
 //	hookbench gen  -size 10MB -out t.jsonl      synthetic Claude Code transcript
 //	hookbench stub -addr 127.0.0.1:8283         stub of the Letta v1 REST API
 //	hookbench run  -subject a.json [-subject b.json]   run every hook, print a table
+//	hookbench bars                              the promises about the hook, in one table
 //	hookbench seed                              what undersong-hook finds in its state directory
 //	hookbench hold FILE                         hold a lock, as a daemon does
 //
@@ -20,7 +21,7 @@ import (
 	"time"
 )
 
-var errUsage = errors.New("usage: hookbench gen|stub|run|seed|hold [flags]   (each takes -h)")
+var errUsage = errors.New("usage: hookbench gen|stub|run|bars|seed|hold [flags]   (each takes -h)")
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
@@ -43,6 +44,8 @@ func start(ctx context.Context, args []string) error {
 		return cmdStub(ctx, args)
 	case "run":
 		return cmdRun(ctx, args)
+	case "bars":
+		return cmdBars(ctx, args)
 	case "seed":
 		return cmdSeed()
 	case "hold":

@@ -79,10 +79,8 @@ func cmdRun(ctx context.Context, args []string) error {
 		defer func() { _ = os.RemoveAll(d) }() // scratch
 		*work = d
 	}
-	// Orphans of a hook (detached workers) become our children, so that their
-	// cost can be counted and the next run starts on an idle machine.
-	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, 36 /* PR_SET_CHILD_SUBREAPER */, 1, 0); e != 0 {
-		return e
+	if err := adopt(); err != nil {
+		return err
 	}
 	stub := NewStub()
 	if err := stub.Start(ctx, "127.0.0.1:0"); err != nil {
@@ -212,6 +210,15 @@ func cmdRun(ctx context.Context, args []string) error {
 			return err
 		}
 		return os.WriteFile(*jsonOut, j, 0o644)
+	}
+	return nil
+}
+
+// adopt makes orphans of a hook (detached workers) our children, so that their
+// cost can be counted and the next run starts on an idle machine.
+func adopt() error {
+	if _, _, e := syscall.RawSyscall(syscall.SYS_PRCTL, 36 /* PR_SET_CHILD_SUBREAPER */, 1, 0); e != 0 {
+		return e
 	}
 	return nil
 }

@@ -11,4 +11,6 @@ var errLinux = errors.New("hooks are measured on Linux only: processes are told 
 
 func cmdRun(context.Context, []string) error { return errLinux }
 
+func cmdBars(context.Context, []string) error { return errLinux }
+
 func cmdHold(context.Context, []string) error { return errLinux }

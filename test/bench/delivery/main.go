@@ -7,6 +7,7 @@
 // It prints one row for each bar and ends with 1 if one is missed:
 //
 //   - whisper: from the end of Letta's turn to the file on the workstation;
+//   - the daemon when there is nothing to do;
 //   - API writes for each delta: of spec, and of status;
 //   - fairness: how many turns a newcomer's single delta waits among 200 busy
 //     sessions of 20 owners, in virtual time, from the tests of
@@ -25,6 +26,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
@@ -176,15 +178,74 @@ func measure(ctx context.Context, samples int, turn time.Duration) (_ []row, err
 	}
 	stop()
 	w := <-writes
+	idle, err := b.idle(ctx)
+	if err != nil {
+		return nil, err
+	}
 	slices.Sort(took)
 	p99 := took[min(len(took)-1, len(took)*99/100)]
 	perDelta := func(n int) string { return fmt.Sprintf("%.2f (%d deltas)", float64(n)/float64(w.deltas), w.deltas) }
-	return []row{
+	return append(idle, []row{
 		{fmt.Sprintf("whisper, p99 of %d, from the end of the turn to the file", samples), "≤ 1 s", fmt.Sprintf("%d ms (median %d ms)", p99.Milliseconds(), took[len(took)/2].Milliseconds()), p99 <= time.Second},
 		{"spec writes for each delta", "≤ 1", perDelta(w.spec), w.spec <= w.deltas},
 		{"status writes for each delta", "≤ 3", perDelta(w.status), w.status <= 3*w.deltas},
+	}...), nil
+}
+
+// idle measures the daemon when there is nothing to do, for half a minute. Its
+// clock ticks in hundredths of a second.
+func (b *bench) idle(ctx context.Context) ([]row, error) {
+	const rest = 30 * time.Second
+	pid := b.desk.DaemonPID()
+	if pid == 0 {
+		return nil, errors.New("no daemon runs")
+	}
+	usage := func() (cpu time.Duration, rss int64, _ error) {
+		stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		if errors.Is(err, os.ErrNotExist) && runtime.GOOS != "linux" {
+			return 0, 0, errNoProc
+		}
+		if err != nil {
+			return 0, 0, fmt.Errorf("look at the daemon: %w", err)
+		}
+		_, rest, _ := strings.Cut(string(stat), ") ")
+		f := strings.Fields(rest) // from the state on
+		if len(f) < 22 {
+			return 0, 0, fmt.Errorf("look at the daemon: %q", stat)
+		}
+		ticks := [2]int64{}
+		for i, field := range []string{f[11], f[12]} { // utime, stime
+			if ticks[i], err = strconv.ParseInt(field, 10, 64); err != nil {
+				return 0, 0, fmt.Errorf("look at the daemon: %w", err)
+			}
+		}
+		pages, err := strconv.ParseInt(f[21], 10, 64)
+		return time.Duration(ticks[0]+ticks[1]) * 10 * time.Millisecond, pages * int64(os.Getpagesize()), err
+	}
+	before, _, err := usage()
+	if errors.Is(err, errNoProc) {
+		return []row{{"daemon, idle", "≤ 40 MB, no CPU", "not measured: there is no /proc", true}}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	select {
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	case <-time.After(rest):
+	}
+	after, rss, err := usage()
+	if err != nil {
+		return nil, err
+	}
+	share := 100 * (after - before).Seconds() / rest.Seconds()
+	return []row{
+		{"daemon, idle: resident memory", "≤ 40 MB", fmt.Sprintf("%d MB", rss>>20), rss <= 40<<20},
+		{"daemon, idle: CPU over half a minute", "none (≤ 0.5 % of a core)", fmt.Sprintf("%.2f %%", share), share <= 0.5},
 	}, nil
 }
+
+var errNoProc = errors.New("there is no /proc")
 
 // say plays one session with one exchange.
 func (b *bench) say(ctx context.Context, prompt string) (*replay.Session, error) {
