@@ -9,6 +9,10 @@
 //	  ▲                       │ 403: the URL is spent
 //	  └───────────────────────┘
 //
+// A segment that the store does not take, or that cannot be read, holds up its own
+// session and no other; the store is taken to be down when there is no answer, or
+// when it refuses several sessions in a row.
+//
 // The package promises that no URL is used whose host is not the one pinned at
 // init, that no slot is used for two segments, that an entry only ever
 // continues the chain that the cluster has, and that a Session which a person

@@ -25,6 +25,18 @@ var (
 	ErrStore = errors.New("the object store does not take the object now")
 )
 
+// answer is what a store says that does not take an object.
+type answer struct {
+	means  error // one of the errors of Put
+	status int
+}
+
+// Error names the status.
+func (a *answer) Error() string { return fmt.Sprintf("%s (status %d)", a.means, a.status) }
+
+// Unwrap returns what it means.
+func (a *answer) Unwrap() error { return a.means }
+
 // Put deadlines: a start, and a rate that even a poor uplink has.
 const (
 	putBase = 30 * time.Second
@@ -63,12 +75,15 @@ func Put(ctx context.Context, client *http.Client, slot seal.Slot, data []byte) 
 	switch resp.StatusCode {
 	case http.StatusOK, http.StatusCreated, http.StatusNoContent, http.StatusPreconditionFailed:
 		return nil
-	case http.StatusForbidden, http.StatusUnauthorized:
-		return fmt.Errorf("put segment: %w", ErrForbidden)
-	case http.StatusNotFound:
-		return fmt.Errorf("put segment: %w", ErrNoBucket)
 	}
-	return fmt.Errorf("put segment: %w (status %d)", ErrStore, resp.StatusCode)
+	means := ErrStore
+	switch resp.StatusCode {
+	case http.StatusForbidden, http.StatusUnauthorized:
+		means = ErrForbidden
+	case http.StatusNotFound:
+		means = ErrNoBucket
+	}
+	return fmt.Errorf("put segment: %w", &answer{means: means, status: resp.StatusCode})
 }
 
 // cause names why there was no answer, in words that do not change from try to

@@ -33,12 +33,14 @@ type Stage struct {
 
 	wake    chan struct{}
 	retries retries
+	misses  misses
 }
 
 // Init makes the stage ready. It must be called once, before Run and Wake.
 func (s *Stage) Init() {
 	s.wake = make(chan struct{}, 1)
 	s.retries = retries{clock: s.Clock, backoff: s.Backoff, after: map[string]retry{}}
+	s.misses = misses{behind: map[string]int{}, spent: map[string]time.Time{}}
 }
 
 // Wake lets Run look at the spool again. It never blocks.
@@ -82,18 +84,21 @@ func (s *Stage) pass(ctx context.Context) {
 	if s.Desk.Revoked() {
 		return // the Workstation was deleted: nothing leaves any more
 	}
-	for _, session := range s.Spool.Sessions() {
+	s.misses.begin()
+	for _, session := range s.misses.order(s.Spool.Sessions()) {
 		if ctx.Err() != nil {
 			return
 		}
-		if session.State().Project == nil {
+		state := session.State()
+		if state.Project == nil {
 			continue
 		}
-		if s.retries.due(PartStore) {
+		if s.retries.due(PartStore) && s.retries.due(PartUpload+state.SessionID) {
 			s.upload(ctx, session)
 		}
 		s.publish(ctx, session)
 	}
+	s.alone()
 }
 
 // upload puts every segment that is in no slot yet.
@@ -105,43 +110,17 @@ func (s *Stage) upload(ctx context.Context, session *spool.Session) {
 		}
 		err := s.segment(ctx, session, g)
 		if err == nil {
+			s.retries.worked(PartUpload + state.SessionID)
 			continue
 		}
-		if ctx.Err() != nil {
-			return
+		if ctx.Err() == nil {
+			s.uploadFailed(err, state.SessionID, g.Seq)
 		}
-		s.uploadFailed(err, state.SessionID)
 		return
 	}
-}
-
-// uploadFailed notes why an upload did not work.
-func (s *Stage) uploadFailed(err error, id string) {
-	switch {
-	case errors.Is(err, ErrNoSlot):
-		s.Desk.Ask() // the answer wakes the stage
-	case errors.Is(err, ErrForbidden):
-		if worked := s.Grants.Refuse(); !worked {
-			// A grant whose first URL is refused: asking in a loop would not help.
-			s.Trouble.Set(PartStore, ErrForbidden.Error())
-			s.retries.failed(PartStore)
-		}
-		s.Desk.Ask()
-	default:
-		s.Trouble.Set(PartStore, explainStore(err))
-		s.retries.failed(PartStore)
-	}
-	s.Log.Info("Upload does not work", "session", id, "error", err)
-}
-
-// explainStore returns the stable text of an error of Put or of the disk.
-func explainStore(err error) string {
-	for _, known := range []error{ErrNoBucket, ErrUnreachable, ErrStore} {
-		if errors.Is(err, known) {
-			return known.Error()
-		}
-	}
-	return "a segment cannot be read or recorded on the local disk"
+	s.misses.worked(state.SessionID)
+	s.retries.worked(PartUpload + state.SessionID)
+	s.Trouble.Set(PartUpload+state.SessionID, "")
 }
 
 // segment puts one segment into a slot.
@@ -168,8 +147,7 @@ func (s *Stage) segment(ctx context.Context, session *spool.Session, g spool.Seg
 	}
 	crash.Point(crash.AgentUploaded)
 	s.Grants.Worked()
-	s.retries.worked(PartStore)
-	s.Trouble.Set(PartStore, "")
+	s.reached(session.State().SessionID)
 	return session.Update(func(state *spool.State) { setSlot(state, g.Seq, slot.N, spool.SlotUploaded) })
 }
 

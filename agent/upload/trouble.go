@@ -24,6 +24,7 @@ const (
 	PartGrant       = "grant"
 	PartWorkstation = "workstation"
 	PartSession     = "session/" // and the session's id
+	PartUpload      = "upload/"  // and the session's id: a segment of it alone
 )
 
 // Messages for the API server's refusals.
