@@ -194,7 +194,7 @@ func (w *Watcher) sync(live *v1alpha1.Session) *v1alpha1.WriterSync {
 func (w *Watcher) verified(session *spool.Session, live *v1alpha1.Session) error {
 	sync := w.sync(live)
 	state := session.State()
-	if sync == nil || sync.Verified.Segments <= state.Verified.Segments {
+	if sync == nil || sync.Origin == v1alpha1.OriginArchive || sync.Verified.Segments <= state.Verified.Segments {
 		return nil
 	}
 	part := upload.PartSession + state.SessionID

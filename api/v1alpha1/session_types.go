@@ -488,6 +488,14 @@ type WriterVerified struct {
 	Chain string `json:"chain"`
 }
 
+// WriterOrigin says where what is known of a writer comes from.
+// +kubebuilder:validation:Enum=Archive
+type WriterOrigin string
+
+// OriginArchive: the archive's record of an earlier Session of this name.
+// Whether the workstation goes on from there is not known yet.
+const OriginArchive WriterOrigin = "Archive"
+
 // WriterSync is what the cluster knows of one writer.
 type WriterSync struct {
 	// workstation of the writer.
@@ -495,6 +503,18 @@ type WriterSync struct {
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=63
 	Workstation string `json:"workstation"`
+
+	// chapter counts how often this workstation began its segments anew in a
+	// Session of this name, after the Session had been deleted. The archive has
+	// a folder for each. Omitted means that it never did.
+	// +optional
+	// +kubebuilder:validation:Minimum=0
+	Chapter int32 `json:"chapter,omitempty"`
+
+	// origin is Archive while this is what an earlier Session of this name
+	// left, and the workstation was not heard of since. Omitted: it was.
+	// +optional
+	Origin WriterOrigin `json:"origin,omitempty"`
 
 	// verified says which segments the archive holds.
 	// +required

@@ -17,7 +17,18 @@ import (
 // segmentID names one segment of a session.
 type segmentID struct {
 	workstation string
+	chapter     int32
 	seq         int64
+}
+
+// idOf names a segment of a writer's present chapter.
+func idOf(w *v1alpha1.WriterSync, seq int64) segmentID {
+	return segmentID{w.Workstation, w.Chapter, seq}
+}
+
+// archiveKey is the key of a segment whose chain ends in head.
+func archiveKey(ses *v1alpha1.Session, id segmentID, head segment.Sum) string {
+	return segment.ArchiveKey(ses.Namespace, ses.Spec.Owner, ses.Name, id.workstation, id.chapter, id.seq, head)
 }
 
 // archived is a segment as the archive has it.
@@ -93,7 +104,7 @@ func (r *Reconciler) read(ctx context.Context, s *scope, bucket *store.Bucket, i
 	if err != nil {
 		return nil, nil, damaged(id, err)
 	}
-	if key != segment.ArchiveKey(s.ses.Namespace, s.ses.Spec.Owner, s.ses.Name, id.workstation, id.seq, head) {
+	if key != archiveKey(s.ses, id, head) {
 		return nil, nil, damaged(id, errNotItsName)
 	}
 	return a, raw, nil
@@ -124,7 +135,7 @@ func (r *Reconciler) find(ctx context.Context, s *scope, bucket *store.Bucket, i
 // archiveHead is what the key of a segment begins with: all but the chain over
 // it.
 func archiveHead(ses *v1alpha1.Session, id segmentID) string {
-	key := segment.ArchiveKey(ses.Namespace, ses.Spec.Owner, ses.Name, id.workstation, id.seq, segment.Sum{})
+	key := archiveKey(ses, id, segment.Sum{})
 	return key[:strings.LastIndex(key, "-")+1]
 }
 
@@ -169,7 +180,7 @@ func (r *Reconciler) mend(ctx context.Context, s *scope, bucket *store.Bucket, e
 	}
 	chain := segment.Start(s.ses.Name, id.workstation).String()
 	if id.seq > 1 {
-		key, ferr := r.find(ctx, s, bucket, segmentID{id.workstation, id.seq - 1})
+		key, ferr := r.find(ctx, s, bucket, segmentID{id.workstation, id.chapter, id.seq - 1})
 		if ferr != nil {
 			return r.mend(ctx, s, bucket, ferr)
 		}

@@ -59,7 +59,12 @@ type batch struct {
 // id is the delivery's id: the same cuts of the same Session have the same id,
 // whoever computes it.
 func (b *batch) id(s *scope) string {
-	cuts := fmt.Sprintf("%s/%s/%s/%s/%d.%d-%d.%d", s.ses.Namespace, s.ses.Name, s.ses.UID, b.workstation, b.from.Segments, b.from.Lines, b.to.Segments, b.to.Lines)
+	writer := b.workstation
+	if w := syncOf(s.ses, b.workstation); w != nil && w.Chapter > 0 {
+		// The same numbers were other words in the chapter before.
+		writer = fmt.Sprintf("%s~%d", writer, w.Chapter)
+	}
+	cuts := fmt.Sprintf("%s/%s/%s/%s/%d.%d-%d.%d", s.ses.Namespace, s.ses.Name, s.ses.UID, writer, b.from.Segments, b.from.Lines, b.to.Segments, b.to.Lines)
 	return uuid.NewSHA1(namespaceUUID, []byte(cuts)).String()
 }
 
@@ -87,7 +92,7 @@ func (r *Reconciler) collect(ctx context.Context, s *scope, bucket *store.Bucket
 		end = deliverable(w)
 	}
 	for b.to.Segments < end && !reached(b.to, l.until) {
-		a, err := r.load(ctx, s, bucket, segmentID{w.Workstation, b.to.Segments + 1})
+		a, err := r.load(ctx, s, bucket, idOf(w, b.to.Segments+1))
 		if err != nil {
 			return nil, err
 		}

@@ -70,7 +70,7 @@ func (c *collecting) carry(ctx context.Context, first transcript.Record) ([]said
 	)
 	at := c.to
 	for range carrySegments {
-		a, err := c.load(ctx, c.s, c.bucket, segmentID{c.batch.workstation, at.Segments + 1})
+		a, err := c.load(ctx, c.s, c.bucket, idOf(ensureSync(c.s.ses, c.batch.workstation), at.Segments+1))
 		if errors.Is(err, store.ErrNotExist) {
 			break // older than what the archive keeps
 		}

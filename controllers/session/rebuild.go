@@ -80,7 +80,7 @@ func remake(ctx context.Context, c client.Client, bucket *store.Bucket, mem *v1a
 		w := &ses.Spec.Writers[i]
 		if w.Bytes == 0 && w.Segments > 0 {
 			var err error
-			if w.Lines, err = archivedLines(ctx, bucket, ses, w); err != nil {
+			if w.Lines, err = archivedLines(ctx, bucket, ses, w, rec.chapter(w.Workstation)); err != nil {
 				return false, err
 			}
 		}
@@ -94,10 +94,10 @@ func remake(ctx context.Context, c client.Client, bucket *store.Bucket, mem *v1a
 }
 
 // archivedLines counts the lines of a writer's segments.
-func archivedLines(ctx context.Context, bucket *store.Bucket, ses *v1alpha1.Session, w *v1alpha1.Writer) (int64, error) {
+func archivedLines(ctx context.Context, bucket *store.Bucket, ses *v1alpha1.Session, w *v1alpha1.Writer, chapter int32) (int64, error) {
 	var n int64
 	for seq := int64(1); seq <= w.Segments; seq++ {
-		for info, err := range bucket.List(ctx, archiveHead(ses, segmentID{w.Workstation, seq})) {
+		for info, err := range bucket.List(ctx, archiveHead(ses, segmentID{w.Workstation, chapter, seq})) {
 			if err != nil {
 				return 0, fmt.Errorf("list the archive: %w", err)
 			}

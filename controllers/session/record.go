@@ -100,16 +100,6 @@ func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
 		r.revisions.set(s.ses.UID, st.Record)
 		return nil
 	}
-	ours, err := r.continues(ctx, s, bucket, rec)
-	if err != nil {
-		return err
-	}
-	if !ours && rec.UID != s.ses.UID {
-		// The owner deleted the Session and began anew: that is another story.
-		st.Record = rec.Revision
-		r.revisions.set(s.ses.UID, 0)
-		return nil
-	}
 	if rec.UID != s.ses.UID || rec.Revision > st.Record+1 {
 		r.tell(s, corev1.EventTypeWarning, eventRestored, "the archive is ahead of this Session, which was restored or made again; it goes on as the archive says")
 	}
@@ -117,6 +107,11 @@ func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
 	status.Conditions, status.Whispers, status.Answered = s.ses.Status.Conditions, s.ses.Status.Whispers, s.ses.Status.Answered
 	status.ObservedGeneration = s.ses.Status.ObservedGeneration
 	status.SyncState.Record = rec.Revision
+	if rec.UID != s.ses.UID {
+		if err := r.doubt(ctx, s, bucket, status.SyncState); err != nil {
+			return err
+		}
+	}
 	s.ses.Status = *status
 	r.Turns.drop(s.key)
 	return nil
@@ -159,30 +154,46 @@ func parseRecord(data []byte) (*record, error) {
 	return rec, nil
 }
 
-// continues reports whether each of spec's chains is one with the record's.
-func (r *Reconciler) continues(ctx context.Context, s *scope, bucket *store.Bucket, rec *record) (bool, error) {
-	for i := range s.ses.Spec.Writers {
-		w := &s.ses.Spec.Writers[i]
-		for _, sync := range rec.Status.SyncState.Writers {
-			if sync.Workstation != w.Workstation || w.Segments > sync.Verified.Segments {
-				continue // what is new is checked when it is verified
-			}
-			ok, err := r.onChain(ctx, s, bucket, w)
-			if err != nil || !ok {
-				return false, err
-			}
+// chapter is the one that a workstation's segments are in.
+func (rec *record) chapter(workstation string) int32 {
+	for _, w := range rec.Status.SyncState.Writers {
+		if w.Workstation == workstation {
+			return w.Chapter
 		}
 	}
-	return true, nil
+	return 0
 }
 
-// onChain reports whether the archive has the segment that spec says is a
-// writer's last, under the same chain.
-func (r *Reconciler) onChain(ctx context.Context, s *scope, bucket *store.Bucket, w *v1alpha1.Writer) (bool, error) {
+// doubt marks the writers of an earlier Session of this name that need not go
+// on from where the archive is: a workstation whose owner deleted the Session
+// and started over begins anew. What spec names tells where it is a head of
+// the archive's; else the first segment does.
+func (r *Reconciler) doubt(ctx context.Context, s *scope, bucket *store.Bucket, st *v1alpha1.SyncState) error {
+	for i := range st.Writers {
+		sync := &st.Writers[i]
+		sync.Wanted, sync.Origin = nil, v1alpha1.OriginArchive
+		w := writerOf(s.ses, sync.Workstation)
+		if w == nil || w.Segments == 0 || w.Segments > sync.Verified.Segments {
+			continue
+		}
+		ok, err := r.onChain(ctx, s, bucket, w, sync.Chapter)
+		if err != nil {
+			return err
+		}
+		if ok {
+			sync.Origin = ""
+		}
+	}
+	return nil
+}
+
+// onChain reports whether the archive has, in that chapter, the segment that
+// spec says is a writer's last, under the same chain.
+func (r *Reconciler) onChain(ctx context.Context, s *scope, bucket *store.Bucket, w *v1alpha1.Writer, chapter int32) (bool, error) {
 	if w.Segments == 0 {
 		return w.Chain == segment.Start(s.ses.Name, w.Workstation).String(), nil
 	}
-	for info, err := range bucket.List(ctx, archiveHead(s.ses, segmentID{w.Workstation, w.Segments})) {
+	for info, err := range bucket.List(ctx, archiveHead(s.ses, segmentID{w.Workstation, chapter, w.Segments})) {
 		if err != nil {
 			return false, r.Connect.StoreError(s.mem, err)
 		}

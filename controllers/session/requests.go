@@ -147,8 +147,8 @@ func (l span) all() bool { return l.from == 1 && l.to == math.MaxInt64 }
 type erasure struct {
 	session types.UID
 	request string
-	// walks say how far it is, by workstation.
-	walks map[string]*walk
+	// walks say how far it is, with each chapter of each writer.
+	walks map[chapterID]*walk
 
 	r      *Reconciler
 	s      *scope
@@ -170,7 +170,13 @@ type erasure struct {
 	damaged []string
 }
 
-// walk is how far an erasure came with the segments of one writer.
+// chapterID names one chapter of a writer.
+type chapterID struct {
+	workstation string
+	chapter     int32
+}
+
+// walk is how far an erasure came with the segments of one writer's chapter.
 type walk struct {
 	// segments and lines are those that were erased, or passed over.
 	segments, lines int64
@@ -180,13 +186,17 @@ type walk struct {
 	uncounted bool
 }
 
-// walk returns how far the erasure is with a writer. It begins anew where the
-// archive lost what it was through with.
-func (e *erasure) walk(workstation string, verified int64) *walk {
-	w := e.walks[workstation]
+// walk returns how far the erasure is with a writer's present chapter. It begins
+// anew where the archive lost what it was through with.
+func (e *erasure) walk(sync *v1alpha1.WriterSync) *walk {
+	return e.walkOf(chapterID{sync.Workstation, sync.Chapter}, sync.Verified.Segments)
+}
+
+func (e *erasure) walkOf(id chapterID, verified int64) *walk {
+	w := e.walks[id]
 	if w == nil || verified < max(w.segments, w.copied) {
 		w = &walk{}
-		e.walks[workstation] = w
+		e.walks[id] = w
 	}
 	return w
 }
@@ -195,7 +205,7 @@ func (e *erasure) walk(workstation string, verified int64) *walk {
 func (r *Reconciler) erasureOf(s *scope, q *v1alpha1.Request) *erasure {
 	e := r.erasures.take(s.key)
 	if e == nil || e.session != s.ses.UID || e.request != q.ID {
-		e = &erasure{session: s.ses.UID, request: q.ID, lines: spanOf(q), walks: map[string]*walk{}, uuids: map[string]bool{}, types: map[string]bool{}}
+		e = &erasure{session: s.ses.UID, request: q.ID, lines: spanOf(q), walks: map[chapterID]*walk{}, uuids: map[string]bool{}, types: map[string]bool{}}
 	}
 	e.r, e.s = r, s
 	return e
@@ -220,7 +230,7 @@ func (e *erasure) run(ctx context.Context, q *v1alpha1.Request) (v1alpha1.Answer
 		return v1alpha1.Answer{Result: v1alpha1.AnswerRefused, Message: message}, nil
 	}
 	var meant, others []v1alpha1.Writer
-	for _, w := range s.ses.Spec.Writers {
+	for _, w := range writersOf(s.ses) {
 		if q.Workstation == "" || q.Workstation == w.Workstation {
 			meant = append(meant, w)
 		} else {
@@ -246,6 +256,9 @@ func (e *erasure) run(ctx context.Context, q *v1alpha1.Request) (v1alpha1.Answer
 		if short {
 			behind = w.Workstation
 		}
+		if err := e.earlier(ctx, w.Workstation, e.lines.all()); err != nil {
+			return v1alpha1.Answer{}, err
+		}
 	}
 	for _, w := range meant {
 		if err := e.inbox(ctx, w); err != nil {
@@ -257,6 +270,9 @@ func (e *erasure) run(ctx context.Context, q *v1alpha1.Request) (v1alpha1.Answer
 	}
 	for _, w := range slices.Concat(meant, others) {
 		if err := e.copies(ctx, w.Workstation); err != nil {
+			return v1alpha1.Answer{}, err
+		}
+		if err := e.earlier(ctx, w.Workstation, false); err != nil {
 			return v1alpha1.Answer{}, err
 		}
 	}
@@ -289,14 +305,17 @@ func (e *erasure) run(ctx context.Context, q *v1alpha1.Request) (v1alpha1.Answer
 // still be on their way.
 func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, err error) {
 	sync := ensureSync(e.s.ses, w.Workstation)
-	at := e.walk(w.Workstation, sync.Verified.Segments)
+	if sync.Origin == v1alpha1.OriginArchive && !e.lines.all() {
+		return true, nil // which lines are meant is known when more of it is here
+	}
+	at := e.walk(sync)
 	for at.segments < sync.Verified.Segments && at.lines < e.lines.to && !at.uncounted {
 		if err := e.r.slice(e.s); err != nil {
 			return false, err
 		}
 		seq, line := at.segments+1, at.lines
 		erased := map[int]bool{}
-		a, err := e.segment(ctx, segmentID{w.Workstation, seq}, func(a *archived, i int) bool {
+		a, err := e.segment(ctx, idOf(sync, seq), func(a *archived, i int) bool {
 			line++
 			if e.lines.has(line) {
 				e.note(a, i, sync)
@@ -310,7 +329,7 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 		release(sync, seq, erased)
 		if a != nil && a.gap() { // which lines were in it nobody can say
 			ses := e.s.ses
-			if err := e.bucket.Delete(ctx, segment.ParkedKey(ses.Namespace, ses.Spec.Owner, ses.Name, w.Workstation, seq)); err != nil {
+			if err := e.bucket.Delete(ctx, segment.ParkedKey(ses.Namespace, ses.Spec.Owner, ses.Name, w.Workstation, sync.Chapter, seq)); err != nil {
 				return false, e.r.Connect.StoreError(e.s.mem, err)
 			}
 		}
@@ -320,7 +339,78 @@ func (e *erasure) writer(ctx context.Context, w v1alpha1.Writer) (short bool, er
 		}
 		at.segments, at.lines = seq, line
 	}
-	return !at.uncounted && at.lines < e.lines.to && sync.Verified.Segments < w.Segments, nil
+	begins := sync.Origin == v1alpha1.OriginArchive && writerOf(e.s.ses, w.Workstation) != nil
+	return !at.uncounted && at.lines < e.lines.to && (begins || sync.Verified.Segments < w.Segments), nil
+}
+
+// writersOf are spec's writers, and those that only an earlier Session of this
+// name had.
+func writersOf(ses *v1alpha1.Session) []v1alpha1.Writer {
+	all := slices.Clone(ses.Spec.Writers)
+	if ses.Status.SyncState == nil {
+		return all
+	}
+	for _, w := range ses.Status.SyncState.Writers {
+		if writerOf(ses, w.Workstation) == nil {
+			all = append(all, v1alpha1.Writer{Workstation: w.Workstation, Segments: w.Verified.Segments})
+		}
+	}
+	return all
+}
+
+// earlier erases what a writer's earlier chapters have of the same records, or
+// all of them.
+func (e *erasure) earlier(ctx context.Context, workstation string, all bool) error {
+	sync := syncOf(e.s.ses, workstation)
+	if sync == nil || (!all && len(e.uuids) == 0) {
+		return nil
+	}
+	ses := e.s.ses
+	for chapter := range sync.Chapter {
+		prefix := segment.WriterPrefix(ses.Namespace, ses.Spec.Owner, ses.Name, workstation, chapter)
+		at := e.walkOf(chapterID{workstation, chapter}, math.MaxInt64)
+		done := &at.copied
+		if all {
+			done = &at.segments
+		}
+		for info, err := range e.bucket.List(ctx, prefix) {
+			if err != nil {
+				return e.r.Connect.StoreError(e.s.mem, err)
+			}
+			seq, ok := segment.ArchivedSeq(prefix, info.Key)
+			if !ok || seq <= *done { // they come in order
+				continue
+			}
+			if err := e.r.slice(e.s); err != nil {
+				return err
+			}
+			if err := e.earlierSegment(ctx, segmentID{workstation, chapter, seq}, all); err != nil {
+				return err
+			}
+			*done = seq
+		}
+	}
+	return nil
+}
+
+func (e *erasure) earlierSegment(ctx context.Context, id segmentID, all bool) error {
+	a, err := e.segment(ctx, id, func(a *archived, i int) bool {
+		if all {
+			e.told = true
+			e.record(a, i)
+			return true
+		}
+		rec, err := transcript.Parse(a.lines[i])
+		return err == nil && rec.UUID != "" && e.uuids[rec.UUID]
+	})
+	if err != nil || a == nil || !a.gap() || !all {
+		return err
+	}
+	ses := e.s.ses
+	if err := e.bucket.Delete(ctx, segment.ParkedKey(ses.Namespace, ses.Spec.Owner, ses.Name, id.workstation, id.chapter, id.seq)); err != nil {
+		return e.r.Connect.StoreError(e.s.mem, err)
+	}
+	return nil
 }
 
 // inbox deletes what lies in the writer's inbox of this session and will not be
@@ -331,7 +421,11 @@ func (e *erasure) inbox(ctx context.Context, w v1alpha1.Writer) error {
 	if err != nil || ws == nil {
 		return err
 	}
-	verified := ensureSync(e.s.ses, w.Workstation).Verified.Segments
+	sync := ensureSync(e.s.ses, w.Workstation)
+	verified := sync.Verified.Segments
+	if sync.Origin == v1alpha1.OriginArchive {
+		verified = 0 // of other segments
+	}
 	waiting := map[string]bool{}
 	for _, slot := range w.Slots {
 		if slot.Seq > verified {
@@ -372,8 +466,13 @@ func (e *erasure) note(a *archived, i int, sync *v1alpha1.WriterSync) {
 		return
 	}
 	e.hear(a, i, sync)
+	e.record(a, i)
+}
+
+// record takes down whose line it is.
+func (e *erasure) record(a *archived, i int) {
 	rec, err := transcript.Parse(a.lines[i])
-	if err != nil {
+	if err != nil || a.header.Stream != segment.MainStream {
 		return
 	}
 	if rec.UUID != "" {
@@ -412,11 +511,11 @@ func (e *erasure) copies(ctx context.Context, workstation string) error {
 	if sync == nil || len(e.uuids) == 0 {
 		return nil
 	}
-	for at := e.walk(workstation, sync.Verified.Segments); at.copied < sync.Verified.Segments; at.copied++ {
+	for at := e.walk(sync); at.copied < sync.Verified.Segments; at.copied++ {
 		if err := e.r.slice(e.s); err != nil {
 			return err
 		}
-		_, err := e.segment(ctx, segmentID{workstation, at.copied + 1}, func(a *archived, i int) bool {
+		_, err := e.segment(ctx, idOf(sync, at.copied+1), func(a *archived, i int) bool {
 			rec, err := transcript.Parse(a.lines[i])
 			if err != nil || rec.UUID == "" || !e.uuids[rec.UUID] {
 				return false

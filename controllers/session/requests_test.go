@@ -232,7 +232,7 @@ func TestForgetReachesCopiesOfOtherWriters(t *testing.T) {
 func (w *world) ofArchive(workstation string, seq int64, f func(key string)) {
 	w.t.Helper()
 	n := 0
-	for info, err := range w.bucket.List(w.t.Context(), archiveHead(w.get(), segmentID{workstation, seq})) {
+	for info, err := range w.bucket.List(w.t.Context(), archiveHead(w.get(), segmentID{workstation, 0, seq})) {
 		w.must(err)
 		f(info.Key)
 		n++

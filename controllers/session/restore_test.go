@@ -238,7 +238,7 @@ func TestARestoredBucket(t *testing.T) {
 			a.slots = nil
 			a.apply()
 			_, _ = w.reconcile() // empties the inbox
-			for info, err := range w.bucket.List(t.Context(), archiveHead(w.get(), segmentID{"ws-a", 2})) {
+			for info, err := range w.bucket.List(t.Context(), archiveHead(w.get(), segmentID{"ws-a", 0, 2})) {
 				w.must(err)
 				w.must(w.bucket.Delete(t.Context(), info.Key))
 			}

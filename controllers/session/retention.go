@@ -1,6 +1,7 @@
 package session
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -209,8 +210,9 @@ func removeAll(ctx context.Context, bucket *store.Bucket, prefix string, between
 	return nil
 }
 
-// Sweeper deletes the archives of sessions whose time is over, and their
-// conversations at Letta, and what lies forgotten in inboxes. The seen-sets stay, for the sake of forks: they hold
+// Sweeper deletes the archives of sessions whose time is over, with their
+// conversations at Letta, what lies forgotten in inboxes, and the texts of
+// blocks that nobody can ask for. The seen-sets stay, for the sake of forks: they hold
 // no words.
 type Sweeper struct {
 	// Client reads from the cache.
@@ -259,7 +261,62 @@ func (w *Sweeper) Sweep(ctx context.Context, mem *v1alpha1.TeamMemory) error {
 			first = err
 		}
 	}
-	return first
+	return cmp.Or(first, w.sweepTexts(ctx, mem, bucket))
+}
+
+// sweepTexts deletes the texts of memory blocks that no MemoryBlock names any
+// more, neither as its own nor in its history, and that were last written
+// longer ago than transcripts are kept. A text that is named again is written
+// again first, so what is young is left alone.
+func (w *Sweeper) sweepTexts(ctx context.Context, mem *v1alpha1.TeamMemory, bucket *store.Bucket) error {
+	keep := days(mem.Spec.Retention.TranscriptDays, defaultTranscriptDays)
+	old := func(info store.Info) bool { return !info.Modified.IsZero() && w.Clock.Since(info.Modified) >= keep }
+	var named map[string]bool
+	prefix := segment.BlocksOf(mem.Namespace)
+	for info, err := range bucket.List(ctx, prefix) {
+		switch {
+		case err != nil:
+			return err
+		case !old(info):
+			continue
+		case named == nil: // most sweeps find nothing that is old
+			if named, err = w.named(ctx, mem.Namespace); err != nil {
+				return err
+			}
+		}
+		if named[strings.TrimPrefix(info.Key, prefix)] {
+			continue
+		}
+		// Written again since it was listed?
+		now, err := bucket.Stat(ctx, info.Key)
+		if errors.Is(err, store.ErrNotExist) || err == nil && !old(now) {
+			continue
+		}
+		if err == nil {
+			err = bucket.Delete(ctx, info.Key)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// named are the digests of all texts that a namespace's MemoryBlocks name.
+func (w *Sweeper) named(ctx context.Context, namespace string) (map[string]bool, error) {
+	var list v1alpha1.MemoryBlockList
+	if err := w.Live.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+		return nil, fmt.Errorf("list MemoryBlocks: %w", err)
+	}
+	named := map[string]bool{}
+	for i := range list.Items {
+		st := &list.Items[i].Status
+		named[st.Digest] = true
+		for _, h := range st.History {
+			named[h.Digest] = true
+		}
+	}
+	return named, nil
 }
 
 // unnamedFor is how long a segment may lie in an inbox that no Session names.

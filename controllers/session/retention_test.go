@@ -3,11 +3,16 @@
 package session
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
@@ -216,6 +221,59 @@ func TestDeletionPolicy(t *testing.T) {
 				t.Errorf("%s: %d objects in the archive, %d sets, %d conversations; want %d, %d, %d", c.reason, a, n, l, c.archive, c.seen, c.conversations)
 			}
 		})
+	}
+}
+
+// TestTextsOfBlocksGo sweeps when texts are young, and when they are old.
+func TestTextsOfBlocksGo(t *testing.T) {
+	w := newWorld(t, nil)
+	text := func(s string) string {
+		sum := sha256.Sum256([]byte(s))
+		digest := hex.EncodeToString(sum[:])
+		w.must(w.bucket.Put(t.Context(), segment.BlockKey(w.namespace, digest), []byte(s)))
+		return digest
+	}
+	now, before, gone := text("now"), text("before"), text("long before")
+	other := segment.BlockKey(w.namespace+"-b", gone)
+	w.must(w.bucket.Put(t.Context(), other, []byte("another team's")))
+	block := &v1alpha1.MemoryBlock{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: v1alpha1.MemoryBlockName("team", remote, "brief")},
+		Spec:       v1alpha1.MemoryBlockSpec{MemoryRef: v1alpha1.LocalRef{Name: "team"}, Project: remote, Label: "brief", Mode: v1alpha1.BlockLearned},
+	}
+	w.must(w.admin.Create(t.Context(), block))
+	block.Status = v1alpha1.MemoryBlockStatus{
+		Digest: now, Revision: "2", Extent: v1alpha1.ExtentWhole, Value: "now", Bytes: 3,
+		History: []v1alpha1.BlockRevision{{Revision: "2", Digest: now, At: metav1.Now()}, {Revision: "1", Digest: before, At: metav1.Now()}},
+	}
+	w.must(w.watching().Status().Update(t.Context(), block))
+
+	fake := clocktesting.NewFakePassiveClock(time.Now())
+	sweeper := &Sweeper{Client: w.r.Client, Live: w.r.Live, Connect: w.r.Connect, Clock: fake}
+	mem := w.policy(func(m *v1alpha1.TeamMemory) { m.Spec.Retention.TranscriptDays = ptr.To[int32](20) })
+	for _, step := range []struct {
+		reason string
+		after  time.Duration
+		left   []string
+	}{
+		{"it is young: a status that names it may be on its way", 19 * day, []string{now, before, gone}},
+		{"nobody names it", 21 * day, []string{now, before}},
+		{"it is named, however old", 2100 * day, []string{now, before}},
+	} {
+		fake.SetTime(time.Now().Add(step.after))
+		w.must(sweeper.Sweep(t.Context(), mem))
+		var left []string
+		for info, err := range w.bucket.List(t.Context(), segment.BlocksOf(w.namespace)) {
+			w.must(err)
+			left = append(left, strings.TrimPrefix(info.Key, segment.BlocksOf(w.namespace)))
+		}
+		slices.Sort(left)
+		slices.Sort(step.left)
+		if diff := cmp.Diff(step.left, left); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", step.reason, diff)
+		}
+	}
+	if _, err := w.bucket.Stat(t.Context(), other); err != nil {
+		t.Errorf("another namespace's text: %v", err)
 	}
 }
 

@@ -224,7 +224,7 @@ func (r *Reconciler) rebuildOn(ctx context.Context, s *scope, bucket *store.Buck
 // rebuildFrom adds the records of one segment up to a cut, and all that were
 // forgotten. A segment that the archive keeps no more adds nothing.
 func (r *Reconciler) rebuildFrom(ctx context.Context, s *scope, bucket *store.Bucket, set *seenSet, w *v1alpha1.WriterSync, from, until v1alpha1.Cut) error {
-	id := segmentID{w.Workstation, from.Segments + 1}
+	id := idOf(w, from.Segments+1)
 	a, err := r.load(ctx, s, bucket, id)
 	if errors.Is(err, store.ErrNotExist) {
 		return nil

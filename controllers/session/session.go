@@ -18,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/controller"
 	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
+	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
@@ -28,6 +29,7 @@ import (
 	"github.com/undersong-dev/undersong/controllers/internal/status"
 	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 // Indexes of the cache.
@@ -170,6 +172,11 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			r.started = r.Clock.Now()
 		}
 	})
+	defer func() {
+		if errors.Is(ctx.Err(), context.Canceled) { // told to stop; a reconcile that took too long goes on
+			r.trials.leave(ctx, segment.TryingPrefix(s.key.Namespace, s.key.Name))
+		}
+	}()
 	err := r.prepare(ctx, s)
 	if err == nil {
 		changed, gerr := r.guard(ctx, s)
@@ -228,7 +235,8 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 		}
 		return err
 	}
-	s.adopted = true
+	// One that nobody has written to is compared when somebody has.
+	s.adopted = len(s.ses.Spec.Writers) > 0
 	for i, p := range phases {
 		err, apart := p.run(ctx, s), p.apart
 		if err == nil && p.condition == v1alpha1.DeliveredCondition {
@@ -341,6 +349,9 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 	if err != nil {
 		return fmt.Errorf("index: %w", err)
 	}
+	if err := mgr.Add(manager.RunnableFunc(r.leaveNoMark)); err != nil {
+		return fmt.Errorf("add what clears marks: %w", err)
+	}
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Session{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOf(memoryIndex)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
@@ -356,6 +367,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 			RateLimiter:             status.Backoff(),
 		}).
 		Complete(r)
+}
+
+// leaveNoMark takes the marks of unfinished looks away when the process is told
+// to stop, of those that no reconcile is at.
+func (r *Reconciler) leaveNoMark(ctx context.Context) error {
+	<-ctx.Done()
+	r.trials.leave(ctx, "")
+	return nil
 }
 
 // sessionsOf maps an object to the Sessions that name it in an indexed field.

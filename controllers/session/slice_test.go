@@ -103,7 +103,7 @@ func TestAReconcileHoldsFewSegments(t *testing.T) {
 	s := &scope{archive: map[segmentID]*archived{}}
 	large := &archived{lines: [][]byte{make([]byte, holdBytes/3)}}
 	for seq := range int64(20) {
-		id := segmentID{"ws-a", seq}
+		id := segmentID{"ws-a", 0, seq}
 		s.hold(id, large)
 		if s.archive[id] != large {
 			t.Fatal("the newest segment is not held")
@@ -113,7 +113,7 @@ func TestAReconcileHoldsFewSegments(t *testing.T) {
 		}
 	}
 	huge := &archived{lines: [][]byte{make([]byte, 2*holdBytes)}}
-	s.hold(segmentID{"ws-a", 100}, huge)
+	s.hold(segmentID{"ws-a", 0, 100}, huge)
 	if len(s.archive) != 1 {
 		t.Errorf("%d segments are held beside one that is too large alone", len(s.archive)-1)
 	}

@@ -14,8 +14,12 @@ func (r *Reconciler) summarize(s *scope) {
 		return
 	}
 	st.Lines = 0
-	for _, w := range st.SyncState.Writers {
-		st.Lines += w.Lines
+	for _, w := range s.ses.Spec.Writers {
+		// One of an earlier Session of this name that is silent here has
+		// nothing in spec either.
+		if sync := syncOf(s.ses, w.Workstation); sync != nil {
+			st.Lines += sync.Lines
+		}
 	}
 	// What was lost stays lost while more is on its way.
 	st.LostLines = max(st.LostLines, lost(s.ses))
@@ -91,6 +95,16 @@ func deliverable(w *v1alpha1.WriterSync) int64 {
 		return min(w.Verified.Segments, w.Held[0].Segment-1)
 	}
 	return w.Verified.Segments
+}
+
+// writerOf returns what spec says of a writer, nil if nothing.
+func writerOf(ses *v1alpha1.Session, workstation string) *v1alpha1.Writer {
+	for i := range ses.Spec.Writers {
+		if w := &ses.Spec.Writers[i]; w.Workstation == workstation {
+			return w
+		}
+	}
+	return nil
 }
 
 // syncOf returns what the status knows of a writer, nil if nothing.

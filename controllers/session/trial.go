@@ -8,7 +8,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	ctrl "sigs.k8s.io/controller-runtime"
@@ -55,7 +57,12 @@ type trial struct {
 	left  suspect
 	// parked are the segments that killed.
 	parked []suspect
+	// clear takes the mark away.
+	clear func(context.Context) error
 }
+
+// waitToClear bounds what a process that is told to stop spends on one mark.
+const waitToClear = 5 * time.Second
 
 // trials are those of one process.
 type trials struct {
@@ -90,6 +97,32 @@ func (t *trials) end(key string) {
 	t.done.add(key)
 }
 
+// leave takes away the marks of the looks below a prefix that this process did
+// not finish, because it is told to stop: it dies of nothing. Where a process
+// before it died the mark stays, because it still says so.
+func (t *trials) leave(ctx context.Context, prefix string) {
+	t.mu.Lock()
+	var left []*trial
+	for key, tr := range t.open {
+		if strings.HasPrefix(key, prefix) {
+			delete(t.open, key) // a look after this one marks again
+			left = append(left, tr)
+		}
+	}
+	t.mu.Unlock()
+	for _, tr := range left {
+		if tr.found {
+			continue
+		}
+		// What told the process to stop must not keep it from this.
+		within, cancel := context.WithTimeout(context.WithoutCancel(ctx), waitToClear)
+		if err := tr.clear(within); err != nil {
+			ctrl.LoggerFrom(ctx).Info("Leaving a mark of a look that was broken off", "key", tr.key, "reason", err.Error())
+		}
+		cancel()
+	}
+}
+
 // begin sets the trial of this writer's segments; there is none if this process
 // has looked at the writer before, and lived.
 func (v *verification) begin(ctx context.Context) error {
@@ -101,7 +134,8 @@ func (v *verification) begin(ctx context.Context) error {
 	if v.trial = t.get(key); v.trial != nil {
 		return nil
 	}
-	tr := &trial{key: key}
+	bucket := v.bucket
+	tr := &trial{key: key, clear: func(ctx context.Context) error { return bucket.Delete(ctx, key) }}
 	data, err := v.bucket.Get(ctx, key, maxMark)
 	switch {
 	case err == nil:
@@ -202,7 +236,7 @@ func (v *verification) alone(ctx context.Context, at suspect, packed []byte) (*c
 // park sets a segment aside as it is, unopened, and makes a gap of it.
 func (v *verification) park(ctx context.Context, seq int64, packed []byte) (*candidate, error) {
 	ses := v.s.ses
-	key := segment.ParkedKey(ses.Namespace, ses.Spec.Owner, ses.Name, v.writer.Workstation, seq)
+	key := segment.ParkedKey(ses.Namespace, ses.Spec.Owner, ses.Name, v.writer.Workstation, v.sync.Chapter, seq)
 	if err := v.bucket.Put(ctx, key, packed); err != nil {
 		return nil, v.r.Connect.StoreError(v.s.mem, err)
 	}

@@ -3,6 +3,7 @@
 package session
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
@@ -11,11 +12,77 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	ctrl "sigs.k8s.io/controller-runtime"
+	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
 )
+
+// TestAStopIsNoDeath tells a process to stop at several moments of its first
+// look. Only where one died before it a mark is left.
+func TestAStopIsNoDeath(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		died   bool
+		// stop ends the first look.
+		stop func(w *world)
+		left bool
+	}{
+		"killed": {reason: "nobody told it to", left: true, stop: func(w *world) {
+			w.failStatus()
+			_, _ = w.reconcile() // does its work, and cannot say so
+		}},
+		"before the status": {reason: "it was told to stop", stop: func(w *world) { w.stopAtStatus() }},
+		"died before":       {reason: "one died before it", died: true, left: true, stop: func(w *world) { w.stopAtStatus() }},
+		"between two looks": {reason: "no reconcile is at it", stop: func(w *world) {
+			w.failStatus()
+			_, _ = w.reconcile() // does its work, and cannot say so
+			ctx, cancel := context.WithCancel(w.t.Context())
+			cancel()
+			w.must(w.r.leaveNoMark(ctx))
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			a := w.writer("ws-a")
+			a.segment(userLine("u1", "One."))
+			key := segment.TryingKey(w.namespace, w.key.Name, "ws-a")
+			if tc.died {
+				data, err := json.Marshal(mark{suspect: suspect{Segment: 1}})
+				w.must(err)
+				w.must(w.bucket.Put(t.Context(), key, data))
+			}
+			a.apply()
+			tc.stop(w)
+			_, err := w.bucket.Get(t.Context(), key, maxMark)
+			if left := err == nil; left != tc.left {
+				t.Errorf("%s: a mark is left: %v, want %v (%v)", tc.reason, left, tc.left, err)
+			}
+			w.restart()
+			if s := w.settleDown(); s.Status.LostLines != 0 {
+				t.Errorf("%s: %d lines lost", tc.reason, s.Status.LostLines)
+			}
+			w.once("One.")
+		})
+	}
+}
+
+// stopAtStatus runs a reconcile that is told to stop when it writes its status.
+func (w *world) stopAtStatus() {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	defer cancel()
+	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+		SubResourcePatch: func(ctx context.Context, _ client.Client, _ string, _ client.Object, _ client.Patch, _ ...client.SubResourcePatchOption) error {
+			cancel()
+			return ctx.Err()
+		},
+	})
+	_, _ = w.r.Reconcile(ctx, ctrl.Request{NamespacedName: w.key}) // is told to stop
+}
 
 // TestWhatAProcessDiedOf leaves the marks that dying processes leave. That they
 // leave them is shown in test/e2e.
@@ -63,7 +130,7 @@ func TestWhatAProcessDiedOf(t *testing.T) {
 			var parked []int64
 			for i, text := range []string{"One.", "Two.", "Three."} {
 				seq := int64(i) + 1
-				packed, err := w.bucket.Get(t.Context(), segment.ParkedKey(w.namespace, owner, w.key.Name, "ws-a", seq), segment.MaxPacked)
+				packed, err := w.bucket.Get(t.Context(), segment.ParkedKey(w.namespace, owner, w.key.Name, "ws-a", 0, seq), segment.MaxPacked)
 				heard := strings.Count(w.words(), text)
 				if errors.Is(err, store.ErrNotExist) {
 					if heard != 1 {
@@ -98,7 +165,7 @@ func TestWhatAProcessDiedOf(t *testing.T) {
 			w.must(w.user.Update(t.Context(), live))
 			w.settleDown()
 			for _, seq := range tc.parked {
-				if _, err := w.bucket.Get(t.Context(), segment.ParkedKey(w.namespace, owner, w.key.Name, "ws-a", seq), segment.MaxPacked); !errors.Is(err, store.ErrNotExist) {
+				if _, err := w.bucket.Get(t.Context(), segment.ParkedKey(w.namespace, owner, w.key.Name, "ws-a", 0, seq), segment.MaxPacked); !errors.Is(err, store.ErrNotExist) {
 					t.Errorf("segment %d is set aside after it was forgotten: %v", seq, err)
 				}
 			}

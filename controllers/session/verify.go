@@ -69,28 +69,33 @@ func (r *Reconciler) verifyWriter(ctx context.Context, s *scope, w *v1alpha1.Wri
 	}
 	if sync.Verified.Segments > w.Segments {
 		// The cluster was restored from an older backup than the archive.
-		ok, err := r.onChain(ctx, s, bucket, w)
+		ok, err := r.onChain(ctx, s, bucket, w, sync.Chapter)
 		if err != nil {
 			return err
 		}
 		if ok {
+			sync.Origin = ""
 			return outcome.Waitf(v1alpha1.ProgressingReason, waitForWorkstation, "the archive has more of workstation %s than spec names, as after a restore; that workstation names it again when it runs", w.Workstation)
 		}
 	}
 	if sync.Verified.Segments > w.Segments || (sync.Verified.Segments == w.Segments && sync.Verified.Chain != w.Chain) {
+		if sync.Origin == v1alpha1.OriginArchive {
+			return r.turnPage(s, sync)
+		}
 		return outcome.Stallf(v1alpha1.InvalidSpecReason, "spec names another chain of workstation %s than the archive has; nothing more of it is read. Delete this Session to begin anew", w.Workstation)
 	}
 	ws, err := r.workstation(ctx, s, w.Workstation)
 	if err != nil {
 		return err
 	}
-	if ws != nil {
+	if ws != nil && sync.Origin != v1alpha1.OriginArchive { // else the numbers may be those of other segments
 		r.emptyAfterwards(s, bucket, ws, w, sync.Verified.Segments)
 	}
 	if s.mem.Spec.OnSecret != v1alpha1.OnSecretQuarantine {
 		sync.Held = nil
 	}
 	if sync.Verified.Segments == w.Segments {
+		sync.Origin = ""
 		return nil
 	}
 	v := &verification{r: r, s: s, bucket: bucket, ws: ws, writer: w, sync: sync}
@@ -212,6 +217,9 @@ func (v *verification) run(ctx context.Context) error {
 		}
 		held = c
 		if !c.gap && c.header.PreviousChain != v.chain.String() {
+			if v.sync.Origin == v1alpha1.OriginArchive && seq == v.sync.Verified.Segments+1 {
+				return v.r.turnPage(v.s, v.sync)
+			}
 			return v.again(errCorrupt, seq)
 		}
 	}
@@ -278,7 +286,7 @@ func (v *verification) read(ctx context.Context, seq int64) (*candidate, error) 
 // archiving it and saying so, or if what is verified was taken back; nil if
 // there is nothing.
 func (v *verification) kept(ctx context.Context, seq int64) (*candidate, error) {
-	id := segmentID{v.writer.Workstation, seq}
+	id := idOf(v.sync, seq)
 	for info, err := range v.bucket.List(ctx, archiveHead(v.s.ses, id)) {
 		if err != nil {
 			return nil, v.r.Connect.StoreError(v.s.mem, err)
@@ -342,6 +350,7 @@ func (v *verification) confirm(ctx context.Context, c *candidate, follows string
 		v.s.after = append(v.s.after, func(context.Context) { gaps.Inc() })
 	}
 	v.chain = c.next
+	v.sync.Origin = ""
 	v.sync.Verified = v1alpha1.WriterVerified{Segments: c.seq, Chain: c.next.String()}
 	v.sync.Wanted = slices.DeleteFunc(v.sync.Wanted, func(seq int64) bool { return seq <= c.seq })
 	v.verified++
@@ -381,9 +390,7 @@ func (v *verification) archive(ctx context.Context, c *candidate) error {
 		}
 		packed = segment.Pack(raw)
 	}
-	ses := v.s.ses
-	key := segment.ArchiveKey(ses.Namespace, ses.Spec.Owner, ses.Name, v.writer.Workstation, c.seq, c.next)
-	if err := v.bucket.Put(ctx, key, packed); err != nil {
+	if err := v.bucket.Put(ctx, archiveKey(v.s.ses, idOf(v.sync, c.seq), c.next), packed); err != nil {
 		return v.r.Connect.StoreError(v.s.mem, err)
 	}
 	v.bytes += len(c.raw)
@@ -394,7 +401,7 @@ func (v *verification) archive(ctx context.Context, c *candidate) error {
 	for i := range clean {
 		kept.lines[i] = []byte(clean[i].String())
 	}
-	v.s.hold(segmentID{v.writer.Workstation, c.seq}, kept)
+	v.s.hold(idOf(v.sync, c.seq), kept)
 	return nil
 }
 

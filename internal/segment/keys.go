@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // The areas of the bucket. A grant reaches the inbox only.
@@ -32,9 +34,33 @@ func ArchivePrefix(namespace, owner, session string) string {
 	return archiveArea + part(namespace) + "/" + hash(owner) + "/" + part(session) + "/"
 }
 
+// WriterPrefix is what the keys of a writer's verified segments begin with. A
+// chapter is a chain that the writer began anew after the Session had been
+// deleted: those behind the first have a folder of their own, so that their
+// segments do not mix with those of before.
+func WriterPrefix(namespace, owner, session, workstation string, chapter int32) string {
+	prefix := ArchivePrefix(namespace, owner, session) + part(workstation) + "/"
+	if chapter > 0 {
+		prefix += fmt.Sprintf("~%d/", chapter)
+	}
+	return prefix
+}
+
 // ArchiveKey is the key of a verified segment. chain is the head after it.
-func ArchiveKey(namespace, owner, session, workstation string, seq int64, chain Sum) string {
-	return fmt.Sprintf("%s%s/%012d-%s.jsonl.zst", ArchivePrefix(namespace, owner, session), part(workstation), seq, chain)
+func ArchiveKey(namespace, owner, session, workstation string, chapter int32, seq int64, chain Sum) string {
+	return fmt.Sprintf("%s%012d-%s.jsonl.zst", WriterPrefix(namespace, owner, session, workstation, chapter), seq, chain)
+}
+
+// ArchivedSeq is the number of the segment with this key, below the prefix of
+// its writer's chapter; ok is false for any other key.
+func ArchivedSeq(prefix, key string) (seq int64, ok bool) {
+	name, ok := strings.CutPrefix(key, prefix)
+	number, chain, cut := strings.Cut(name, "-")
+	if !ok || !cut || !strings.HasSuffix(chain, ".jsonl.zst") || strings.Contains(name, "/") {
+		return 0, false
+	}
+	seq, err := strconv.ParseInt(number, 10, 64)
+	return seq, err == nil && seq > 0
 }
 
 // SessionKey is the key of what the archive says of a session as a whole. No
@@ -45,8 +71,12 @@ func SessionKey(namespace, owner, session string) string {
 
 // ParkedKey is the key of a segment that was set aside unopened, as its
 // workstation packed it. It lies beside the session's record, and goes with it.
-func ParkedKey(namespace, owner, session, workstation string, seq int64) string {
-	return fmt.Sprintf("%sparked-%012d-%s", ArchivePrefix(namespace, owner, session), seq, part(workstation))
+func ParkedKey(namespace, owner, session, workstation string, chapter int32, seq int64) string {
+	key := fmt.Sprintf("%sparked-%012d-%s", ArchivePrefix(namespace, owner, session), seq, part(workstation))
+	if chapter > 0 {
+		key += fmt.Sprintf("~%d", chapter)
+	}
+	return key
 }
 
 // ArchiveOf is what everything kept of a namespace begins with.
@@ -76,10 +106,16 @@ func TryingKey(namespace, session, workstation string) string {
 	return TryingPrefix(namespace, session) + part(workstation)
 }
 
+// BlocksOf is what the keys of all blocks' texts of a namespace begin with.
+// Their digest follows.
+func BlocksOf(namespace string) string {
+	return blocksArea + part(namespace) + "/"
+}
+
 // BlockKey is the key of the text of one revision of a memory block, by its
 // digest.
 func BlockKey(namespace, digest string) string {
-	return blocksArea + part(namespace) + "/" + part(digest)
+	return BlocksOf(namespace) + part(digest)
 }
 
 // part makes one part of a key out of any string. A name stays as it is;

@@ -14,11 +14,13 @@ func TestKeys(t *testing.T) {
 	cases := map[string]struct{ got, want string }{
 		"Inbox":         {InboxKey("0b6f", 7), "inbox/0b6f/000000000007"},
 		"InboxPrefix":   {InboxPrefix("0b6f"), "inbox/0b6f/"},
-		"Archive":       {ArchiveKey("team", "alice@example.com", "s-1", "wks-1", 12, chain), "archive/team/" + owner + "/s-1/wks-1/000000000012-" + chain.String() + ".jsonl.zst"},
+		"Archive":       {ArchiveKey("team", "alice@example.com", "s-1", "wks-1", 0, 12, chain), "archive/team/" + owner + "/s-1/wks-1/000000000012-" + chain.String() + ".jsonl.zst"},
+		"ArchiveAnew":   {ArchiveKey("team", "alice@example.com", "s-1", "wks-1", 2, 12, chain), "archive/team/" + owner + "/s-1/wks-1/~2/000000000012-" + chain.String() + ".jsonl.zst"},
 		"ArchivePrefix": {ArchivePrefix("team", "alice@example.com", "s-1"), "archive/team/" + owner + "/s-1/"},
 		"Session":       {SessionKey("team", "alice@example.com", "s-1"), "archive/team/" + owner + "/s-1/session.json"},
 		"Seen":          {SeenKey("team", "s-1", "abc"), "state/team/s-1/seen-abc"},
-		"Parked":        {ParkedKey("team", "alice@example.com", "s-1", "wks-1", 12), "archive/team/" + owner + "/s-1/parked-000000000012-wks-1"},
+		"Parked":        {ParkedKey("team", "alice@example.com", "s-1", "wks-1", 0, 12), "archive/team/" + owner + "/s-1/parked-000000000012-wks-1"},
+		"ParkedAnew":    {ParkedKey("team", "alice@example.com", "s-1", "wks-1", 1, 12), "archive/team/" + owner + "/s-1/parked-000000000012-wks-1~1"},
 		"Trying":        {TryingKey("team", "s-1", "wks-1"), "state/team/s-1/trying-wks-1"},
 		"Block":         {BlockKey("team", "abc"), "blocks/team/abc"},
 		"Climbing":      {InboxKey("..", 1), "inbox/~5ec1f7e700f37c3d0b2981d04855fc34/000000000001"},
@@ -46,10 +48,11 @@ func FuzzKeysStayUnderTheirPrefix(f *testing.F) {
 			slashes     int
 		}{
 			"inbox":   {InboxKey(a, n), "inbox/", 2},
-			"archive": {ArchiveKey(a, b, a, b, n, chain), "archive/", 5},
+			"archive": {ArchiveKey(a, b, a, b, 0, n, chain), "archive/", 5},
+			"anew":    {ArchiveKey(a, b, a, b, 3, n, chain), "archive/", 6},
 			"session": {SessionKey(a, b, a), "archive/", 4},
 			"seen":    {SeenKey(a, b, a), "state/", 3},
-			"parked":  {ParkedKey(a, b, a, b, n), "archive/", 4},
+			"parked":  {ParkedKey(a, b, a, b, 0, n), "archive/", 4},
 			"trying":  {TryingKey(a, b, a), "state/", 3},
 			"block":   {BlockKey(a, b), "blocks/", 2},
 		}

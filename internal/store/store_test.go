@@ -377,7 +377,7 @@ func TestKeysOfSegmentsAreKeys(t *testing.T) {
 	b := open(t, store.Options{Endpoint: "https://s3.example.com", Bucket: "team", Prefix: strings.Repeat("p", 128), AccessKeyID: "a", SecretAccessKey: "b"})
 	for _, s := range []string{"team", "", ".", "..", "a/../b", "/", "\x00", "Grüße", "a b", "~", strings.Repeat("x", 128), strings.Repeat("x", 5000)} {
 		for _, key := range []string{
-			segment.InboxKey(s, -1), segment.ArchiveKey(s, s, s, s, 1<<62, segment.Start(s, s)), segment.SessionKey(s, s, s),
+			segment.InboxKey(s, -1), segment.ArchiveKey(s, s, s, s, 1, 1<<62, segment.Start(s, s)), segment.SessionKey(s, s, s),
 			segment.SeenKey(s, s, s), segment.BlockKey(s, s),
 		} {
 			if _, _, err := b.PresignPut(t.Context(), key, time.Minute); err != nil {

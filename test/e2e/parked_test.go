@@ -61,7 +61,7 @@ func TestASegmentThatKillsTwice(t *testing.T) {
 
 	bucket, err := w.team.Open()
 	w.must(err)
-	packed, err := bucket.Get(t.Context(), segment.ParkedKey(ses.Namespace, "ada", ses.Name, ses.Spec.Writers[0].Workstation, 1), segment.MaxPacked)
+	packed, err := bucket.Get(t.Context(), segment.ParkedKey(ses.Namespace, "ada", ses.Name, ses.Spec.Writers[0].Workstation, 0, 1), segment.MaxPacked)
 	w.must(err)
 	raw, err := segment.Unpack(packed)
 	w.must(err)
