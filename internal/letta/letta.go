@@ -21,6 +21,9 @@ type Client interface {
 	// Agent reads one agent with its tags and tools. ErrNotFound if there is
 	// none.
 	Agent(ctx context.Context, agentID string) (Agent, error)
+	// UpdateAgent replaces an agent's instruction and its tags, and nothing
+	// else. ErrNotFound if there is none. Doing it again changes nothing.
+	UpdateAgent(ctx context.Context, agentID string, patch AgentPatch) (Agent, error)
 	// AgentsByTag lists the agents that carry all of the tags, oldest first,
 	// so that two callers pick the same one. No tags is ErrInvalid: it would
 	// list every agent of the server.
@@ -266,10 +269,21 @@ type AgentSpec struct {
 	Blocks []Block
 }
 
+// AgentPatch is what may be changed of an agent that was made.
+type AgentPatch struct {
+	// System is the agent's new instruction. A conversation that runs reads it
+	// when it is recompiled.
+	System string
+	// Tags are all of its tags from now on.
+	Tags []string
+}
+
 // Agent is an agent as the server describes it.
 type Agent struct {
 	ID, Name, Model string
-	Tags            []string
+	// System is its instruction, without memory.
+	System string
+	Tags   []string
 	// Tools names the agent's tools, sorted; nil where the back end does not
 	// report them, empty and not nil where there are none.
 	Tools []string

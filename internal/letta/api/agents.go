@@ -88,6 +88,23 @@ func (c *Client) Agent(ctx context.Context, agentID string) (letta.Agent, error)
 	return a.agent(), nil
 }
 
+// UpdateAgent implements [letta.Client].
+func (c *Client) UpdateAgent(ctx context.Context, agentID string, patch letta.AgentPatch) (letta.Agent, error) {
+	const op = "update agent"
+	if err := checkIDs(op, agentID); err != nil {
+		return letta.Agent{}, err
+	}
+	body := struct {
+		System string   `json:"system"`
+		Tags   []string `json:"tags"`
+	}{patch.System, append([]string{}, patch.Tags...)}
+	var made wireAgent
+	if err := c.call(ctx, request{op: op, method: http.MethodPatch, path: "/v1/agents/" + agentID, body: body}, &made); err != nil {
+		return letta.Agent{}, err
+	}
+	return c.Agent(ctx, agentID) // the answer need not hold relations
+}
+
 // agent reads an agent with some of its relations: without being asked the
 // server leaves them empty, not absent.
 func (c *Client) agent(ctx context.Context, op, agentID string, include ...string) (wireAgent, error) {

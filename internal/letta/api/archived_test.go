@@ -23,7 +23,7 @@ import (
 
 // archivedTimeout leaves room for a server that shares two cores with a
 // compiler.
-const archivedTimeout = 30 * time.Second
+const archivedTimeout = time.Minute
 
 const (
 	sendRoute   = "POST /v1/conversations/{id}/messages"

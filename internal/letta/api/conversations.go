@@ -7,6 +7,7 @@ import (
 	"iter"
 	"net/http"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -196,5 +197,18 @@ func (c *Client) messagePage(ctx context.Context, op string, ref letta.Ref, afte
 		query.Set("after", after)
 	}
 	var page []wireMessage
-	return page, c.get(ctx, op, "/v1/conversations/"+ref.ConversationID+"/messages", query, &page)
+	if err := c.get(ctx, op, "/v1/conversations/"+ref.ConversationID+"/messages", query, &page); err != nil {
+		return nil, err
+	}
+	for i := range page {
+		if m := &page[i]; m.MessageType == letta.UserMessage && compacted.MatchString(contentText(m.Content)) {
+			m.MessageType = letta.SummaryMessage
+		}
+	}
+	return page, nil
 }
+
+// compacted are the first words of the summary that a compaction leaves. The
+// archived server lists it like a message of the user. Ours begin otherwise;
+// one that does not can make an input Unknown, which is not listed anyway.
+var compacted = regexp.MustCompile(`^Note: .{0,200}hidden from view due to .{0,40}memory constraints\.`)

@@ -28,6 +28,7 @@ type wireAgent struct {
 	ID        string      `json:"id"`
 	Name      string      `json:"name"`
 	Model     string      `json:"model"`
+	System    string      `json:"system"`
 	Tags      []string    `json:"tags"`
 	Tools     []wireTool  `json:"tools"`
 	Blocks    []wireBlock `json:"blocks"`
@@ -44,7 +45,7 @@ type wireTool struct {
 // agent converts an agent that was read with its tools included: a list that
 // is not there was not reported, an empty one is empty.
 func (a wireAgent) agent() letta.Agent {
-	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, Tags: a.Tags, ContextWindow: max(0, a.LLM.ContextWindow), CreatedAt: a.CreatedAt.Time}
+	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, System: a.System, Tags: a.Tags, ContextWindow: max(0, a.LLM.ContextWindow), CreatedAt: a.CreatedAt.Time}
 	if a.Tools != nil {
 		out.Tools = make([]string, 0, len(a.Tools))
 		for _, t := range a.Tools {

@@ -22,12 +22,13 @@ const madeLayout = "2006-01-02T15:04:05.000000000Z"
 var serverTags = []string{"git-memory-enabled", "origin:letta-code"}
 
 type wireAgent struct {
-	ID    string   `json:"id"`
-	Name  string   `json:"name"`
-	Model string   `json:"model"`
-	Tags  []string `json:"tags"`
-	Tools []string `json:"tools"`
-	LLM   struct {
+	ID     string   `json:"id"`
+	Name   string   `json:"name"`
+	Model  string   `json:"model"`
+	System string   `json:"system"`
+	Tags   []string `json:"tags"`
+	Tools  []string `json:"tools"`
+	LLM    struct {
 		ContextWindow int64 `json:"context_window"`
 	} `json:"llm_config"`
 }
@@ -35,7 +36,7 @@ type wireAgent struct {
 // agent converts an agent. Its tools are those that the server keeps for it,
 // and memory, which is offered with each input.
 func (a wireAgent) agent() letta.Agent {
-	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, Tools: append(slices.Clone(tools), a.Tools...), ContextWindow: max(0, a.LLM.ContextWindow)}
+	out := letta.Agent{ID: a.ID, Name: a.Name, Model: a.Model, System: a.System, Tools: append(slices.Clone(tools), a.Tools...), ContextWindow: max(0, a.LLM.ContextWindow)}
 	slices.Sort(out.Tools)
 	out.Tools = slices.Compact(out.Tools)
 	for _, tag := range a.Tags {
@@ -90,23 +91,51 @@ func (c *Client) CreateAgent(ctx context.Context, spec letta.AgentSpec) (letta.A
 // Agent implements [letta.Client].
 func (c *Client) Agent(ctx context.Context, agentID string) (letta.Agent, error) {
 	const op = "read agent"
-	return c.agent(ctx, op, agentID)
+	a, err := c.agent(ctx, op, agentID)
+	if err != nil {
+		return letta.Agent{}, err
+	}
+	return a.agent(), nil
 }
 
-func (c *Client) agent(ctx context.Context, op, agentID string) (letta.Agent, error) {
-	if err := checkIDs(op, agentID); err != nil {
+// UpdateAgent implements [letta.Client]. The server makes an agent that does
+// not exist, and replaces all tags, its own as well: so it is read first.
+func (c *Client) UpdateAgent(ctx context.Context, agentID string, patch letta.AgentPatch) (letta.Agent, error) {
+	const op = "update agent"
+	a, err := c.agent(ctx, op, agentID)
+	if err != nil {
 		return letta.Agent{}, err
+	}
+	tags := slices.Clone(patch.Tags)
+	for _, tag := range a.Tags {
+		if strings.HasPrefix(tag, madeTag) || slices.Contains(serverTags, tag) {
+			tags = append(tags, tag)
+		}
+	}
+	var updated struct {
+		Agent wireAgent `json:"agent"`
+	}
+	body := map[string]any{"system": patch.System, "tags": tags}
+	if err := c.request(ctx, op, false, map[string]any{"type": "agent_update", "agent_id": agentID, "body": body}, &updated); err != nil {
+		return letta.Agent{}, err
+	}
+	return c.Agent(ctx, agentID)
+}
+
+func (c *Client) agent(ctx context.Context, op, agentID string) (wireAgent, error) {
+	if err := checkIDs(op, agentID); err != nil {
+		return wireAgent{}, err
 	}
 	var found struct {
 		Agent wireAgent `json:"agent"`
 	}
 	if err := c.request(ctx, op, false, map[string]any{"type": "agent_retrieve", "agent_id": agentID}, &found); err != nil {
-		return letta.Agent{}, err
+		return wireAgent{}, err
 	}
 	if found.Agent.ID != agentID {
-		return letta.Agent{}, fmt.Errorf("%s: %w: the answer is another agent", op, letta.ErrInvalid)
+		return wireAgent{}, fmt.Errorf("%s: %w: the answer is another agent", op, letta.ErrInvalid)
 	}
-	return found.Agent.agent(), nil
+	return found.Agent, nil
 }
 
 // AgentsByTag implements [letta.Client].

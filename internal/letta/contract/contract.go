@@ -133,6 +133,7 @@ func run(t *testing.T, open func(t *testing.T) Harness, parallel bool) {
 		"Capabilities":          (*suite).capabilities,
 		"AgentsByTag":           (*suite).agentsByTag,
 		"AgentsManyPages":       (*suite).agentsManyPages,
+		"AgentUpdate":           (*suite).agentUpdate,
 		"AgentRefusals":         (*suite).agentRefusals,
 		"Conversations":         (*suite).conversations,
 		"Send":                  (*suite).send,

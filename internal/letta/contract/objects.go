@@ -3,6 +3,7 @@ package contract
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -104,13 +105,78 @@ func (s *suite) agentsManyPages() {
 	}
 }
 
+// agentUpdate: an agent that was made gets another instruction and other tags,
+// and keeps everything else. A conversation reads the instruction after it was
+// recompiled.
+func (s *suite) agentUpdate() {
+	t := s.t
+	a := s.agent(t)
+	if a.System != "Listen." {
+		t.Errorf("a new agent's instruction is %q", a.System)
+	}
+	c, err := s.Client.CreateConversation(t.Context(), a.ID, letta.ConversationSpec{Summary: "session " + uuid.NewString()})
+	if err != nil {
+		t.Fatalf("CreateConversation: %v", err)
+	}
+	ref := letta.Ref{AgentID: a.ID, ConversationID: c.ID}
+	s.mustSend(t, ref, input())
+	before, err := s.Client.Memory(t.Context(), a.ID)
+	if err != nil {
+		t.Fatalf("Memory: %v", err)
+	}
+	tags := []string{"tag:" + uuid.NewString(), "version:2"}
+	for range 2 {
+		got, err := s.Client.UpdateAgent(t.Context(), a.ID, letta.AgentPatch{System: "Listen well, and keep quiet.", Tags: tags})
+		if err != nil {
+			t.Fatalf("UpdateAgent: %v", err)
+		}
+		want := a
+		want.System, want.Tags = "Listen well, and keep quiet.", tags
+		if want.Tools == nil {
+			want.Tools = got.Tools // a creation's answer need not hold them
+		}
+		if diff := cmp.Diff(want, got, cmpopts.SortSlices(func(a, b string) bool { return a < b })); diff != "" {
+			t.Errorf("the agent: -want +got:\n%s", diff)
+		}
+	}
+	if found, err := s.Client.AgentsByTag(t.Context(), tags); err != nil || len(found) != 1 || found[0].ID != a.ID {
+		t.Errorf("AgentsByTag with the new tags = %v, %v", found, err)
+	}
+	if found, err := s.Client.AgentsByTag(t.Context(), a.Tags); err != nil || len(found) != 0 {
+		t.Errorf("AgentsByTag with the old tags = %v, %v", found, err)
+	}
+	after, err := s.Client.Memory(t.Context(), a.ID)
+	if err != nil {
+		t.Fatalf("Memory: %v", err)
+	}
+	if diff := cmp.Diff(before, after); diff != "" {
+		t.Errorf("the memory: -before +after:\n%s", diff)
+	}
+	if err := s.Client.Recompile(t.Context(), ref); err != nil {
+		t.Fatalf("Recompile: %v", err)
+	}
+	s.mustSend(t, ref, input())
+	if s.Prompt != nil {
+		if prompt := s.Prompt(t, ref); !strings.Contains(prompt, "keep quiet") {
+			t.Errorf("the conversation's prompt is %q", prompt)
+		}
+	}
+	_, err = s.Client.UpdateAgent(t.Context(), missingID(a.ID), letta.AgentPatch{System: "x", Tags: tags})
+	s.is(t, err, letta.ErrNotFound)
+}
+
+// missingID is an id like this one that no agent has.
+func missingID(id string) string {
+	if missing := id[:len(id)-1] + "0"; missing != id {
+		return missing
+	}
+	return id[:len(id)-1] + "1"
+}
+
 func (s *suite) agentRefusals() {
 	t := s.t
 	a := s.agent(t)
-	missing := a.ID[:len(a.ID)-1] + "0"
-	if missing == a.ID {
-		missing = a.ID[:len(a.ID)-1] + "1"
-	}
+	missing := missingID(a.ID)
 	_, err := s.Client.Agent(t.Context(), missing)
 	s.is(t, err, letta.ErrNotFound)
 	_, err = s.Client.Memory(t.Context(), missing)

@@ -130,6 +130,30 @@ func (s *Server) getAgent(w http.ResponseWriter, r *http.Request, p params) erro
 	return s.answer(w, a.view(r.URL.Query()))
 }
 
+func (s *Server) patchAgent(w http.ResponseWriter, r *http.Request, p params) error {
+	var body struct {
+		System *string   `json:"system"`
+		Tags   *[]string `json:"tags"`
+	}
+	if err := decode(r, &body); err != nil {
+		return err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, err := s.agentLocked(p["agent"])
+	if err != nil {
+		return err
+	}
+	if body.System != nil {
+		a.System = *body.System
+	}
+	if body.Tags != nil {
+		a.Tags = *body.Tags
+	}
+	s.saveLocked()
+	return s.answer(w, a.view(r.URL.Query()))
+}
+
 func (s *Server) deleteAgent(w http.ResponseWriter, _ *http.Request, p params) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -232,7 +232,8 @@ func (m *message) items() []map[string]any {
 	case "user":
 		return []map[string]any{item("user_message", m.OTID, map[string]any{"content": m.Text})}
 	case "summary":
-		return []map[string]any{item("summary_message", "", map[string]any{"summary": m.Text})}
+		// Not a summary_message: the real server lists it like a user's.
+		return []map[string]any{item("user_message", "", map[string]any{"content": m.Text})}
 	case "tool":
 		return []map[string]any{item("tool_return_message", m.OTID, map[string]any{"tool_return": m.Text, "name": m.Tool, "status": "success"})}
 	case "assistant":

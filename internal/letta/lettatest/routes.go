@@ -43,6 +43,7 @@ func (s *Server) table() []route {
 		{"POST /v1/agents/", s.createAgent},
 		{"GET /v1/agents/", s.listAgents},
 		{"GET /v1/agents/{agent}", s.getAgent},
+		{"PATCH /v1/agents/{agent}", s.patchAgent},
 		{"DELETE /v1/agents/{agent}", s.deleteAgent},
 		{"GET /v1/agents/{agent}/core-memory/blocks", s.listBlocks},
 		{"GET /v1/agents/{agent}/core-memory/blocks/{label}", s.getBlock},

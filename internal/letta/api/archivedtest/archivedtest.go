@@ -173,6 +173,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.server, err = s.start(ctx, "letta", []string{filepath.Join(s.install, "venv", "bin", "python"), "-c", launch}, []string{
 		"HOME=" + home, "PORT=" + s.ports.server, "NO_PROXY=127.0.0.1",
 		"LETTA_PG_URI=postgresql://letta@127.0.0.1:" + s.ports.postgres + "/postgres?ssl=disable",
+		// By default it connects anew for each query, dozens of times a turn, and
+		// every some thousandth connection hangs for asyncpg's 60 seconds.
+		"LETTA_DISABLE_SQLALCHEMY_POOLING=false",
 		"LETTA_REDIS_HOST=127.0.0.1", "LETTA_REDIS_PORT=" + s.ports.redis,
 		"LETTA_SERVER_SECURE=true", "LETTA_SERVER_PASSWORD=" + Key,
 		"OPENAI_API_KEY=" + ModelKey, "OPENAI_API_BASE=" + s.model, "OPENAI_BASE_URL=" + s.model,
