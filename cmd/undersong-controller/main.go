@@ -226,7 +226,7 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	recorder := mgr.GetEventRecorder("undersong-controller")
 	api := writes.Count(mgr.GetClient())
 	turns := session.NewTurns()
-	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor)}
+	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor), Recorder: recorder}
 	tokens := &budget.Ledger{Reader: mgr.GetClient(), Clock: c}
 
 	sweeper := &session.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Clock: c}

@@ -8,7 +8,9 @@ import (
 	"sync/atomic"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/tools/events"
 	"k8s.io/utils/clock"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -92,9 +94,14 @@ type Agents struct {
 	// is about to be made. Nil means none.
 	Pinned func(ctx context.Context, m *v1alpha1.TeamMemory, project string) ([]letta.Block, error)
 
+	// Recorder tells of agents of older versions. Nil means that nobody is
+	// told.
+	Recorder events.EventRecorder
+
 	mu     sync.Mutex
 	keys   map[agentKey]*agentEntry
 	newest map[string]string
+	told   map[string]bool
 }
 
 // Saw notes the newest revision of an agent's memory.
@@ -205,7 +212,7 @@ func (a *Agents) find(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemor
 		return letta.Agent{}, err
 	}
 	if len(found) > 0 {
-		return found[0], nil // the oldest, so that everyone takes the same
+		return a.bringUp(ctx, c, m, found[0]) // the oldest, so that everyone takes the same
 	}
 	blocks := templateBlocks()
 	if a.Pinned != nil {
@@ -228,6 +235,67 @@ func (a *Agents) find(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemor
 		crash.Point(crash.ControllerAgentCreated)
 	}
 	return agent, err
+}
+
+// Reasons of events about an agent that an older version of undersong made.
+const (
+	eventAgentBroughtUp = "AgentBroughtUp"
+	eventAgentKept      = "AgentKept"
+)
+
+// bringUp gives an agent that an older version made the instruction of this
+// one, and the blocks that it lacks. What it has learned stays. An instruction
+// that a person changed at Letta stays, too, and an event says so.
+//
+// The tag is written with the instruction, last, so that what was broken off is
+// done again. A process that is new tells every conversation to read its prompt
+// again before its next turn, and a new version is one.
+func (a *Agents) bringUp(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemory, agent letta.Agent) (letta.Agent, error) {
+	now := templateTag + templateVersion
+	if slices.Contains(agent.Tags, now) {
+		return agent, nil
+	}
+	if !ownText(agent.System) {
+		a.tell(m, corev1.EventTypeWarning, eventAgentKept, agent.ID, "the instruction of agent %s was changed at Letta and is kept; the one of this version differs, see the runbook \"An agent with an old instruction\"")
+		return agent, nil
+	}
+	memory, err := c.Memory(ctx, agent.ID)
+	if err != nil {
+		return letta.Agent{}, err
+	}
+	for _, b := range templateBlocks() {
+		if _, ok := memory.Block(b.Label); ok {
+			continue
+		}
+		if _, err := c.PutBlock(ctx, agent.ID, b, "a newer template has it"); err != nil {
+			return letta.Agent{}, err
+		}
+	}
+	tags := slices.DeleteFunc(slices.Clone(agent.Tags), func(tag string) bool { return strings.HasPrefix(tag, templateTag) })
+	agent, err = c.UpdateAgent(ctx, agent.ID, letta.AgentPatch{System: instructions, Tags: append(tags, now)})
+	if err != nil {
+		return letta.Agent{}, err
+	}
+	a.tell(m, corev1.EventTypeNormal, eventAgentBroughtUp, agent.ID, "agent %s was made by an older version; it has the instruction and the blocks of this one now, and keeps what it has learned")
+	return agent, nil
+}
+
+// tell emits an event about an agent, once in each process.
+func (a *Agents) tell(m *v1alpha1.TeamMemory, kind, reason, agentID, format string) {
+	if a.Recorder == nil {
+		return
+	}
+	a.mu.Lock()
+	key := reason + " " + string(m.UID) + " " + agentID
+	if a.told == nil {
+		a.told = map[string]bool{}
+	}
+	known := a.told[key]
+	a.told[key] = true
+	a.mu.Unlock()
+	if !known {
+		a.Recorder.Eventf(m, nil, kind, reason, "Connect", format, agentID)
+	}
 }
 
 // overlay puts blocks over others of the same label.

@@ -3,9 +3,12 @@ package connect
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"k8s.io/client-go/tools/events"
+	"k8s.io/utils/clock"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta"
@@ -113,5 +116,85 @@ func TestAnAgentIsMadeFromTheTemplate(t *testing.T) {
 	want := map[string]string{"brief": "Ours.", "conventions": "", "pitfalls": "", "decisions": "", "open_items": "", "glossary": "Skipper."}
 	if diff := cmp.Diff(want, values); diff != "" {
 		t.Errorf("blocks (-want +got):\n%s", diff)
+	}
+}
+
+// TestAnAgentOfAnOlderVersionIsBroughtUp: it gets the instruction and the blocks
+// of today, and keeps what it has learned. One that a person changed is kept.
+func TestAnAgentOfAnOlderVersionIsBroughtUp(t *testing.T) {
+	if !ownText(instructions) {
+		t.Fatal("the instructions changed: raise templateVersion, and put their sum into ownTexts")
+	}
+	server, err := lettatest.New(lettatest.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	url, err := server.Start(t.Context(), "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = server.Close() })
+	c, err := api.New(api.Options{BaseURL: url})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		reason string
+		system string
+		tags   []string
+		up     bool
+		event  string
+	}{
+		"older":   {"it has an instruction of ours", instructions, []string{templateTag + "1", "somebody's own"}, true, eventAgentBroughtUp},
+		"oldest":  {"there were no versions then", instructions, nil, true, eventAgentBroughtUp},
+		"changed": {"a person wrote it", "Be brief.", []string{templateTag + "1"}, false, eventAgentKept},
+		"today's": {"there is nothing to do", "Whatever.", []string{templateTag + templateVersion}, false, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m := memory(url)
+			m.Name = strings.ReplaceAll(name, "'", "")
+			made, err := c.CreateAgent(t.Context(), letta.AgentSpec{
+				Name: name, Model: "m", System: tt.system, Tags: append([]string{ownTag, MemoryTag(m), projectTag + "h/shop"}, tt.tags...),
+				Blocks: []letta.Block{{Label: "brief", Value: "Learned."}},
+			})
+			if err != nil {
+				t.Fatal(err)
+			}
+			recorder := events.NewFakeRecorder(4)
+			agents := &Agents{Recorder: recorder, Clock: clock.RealClock{}}
+			for range 2 { // the second time there is nothing left to do
+				id, err := agents.Ensure(t.Context(), c, m, "h/shop")
+				if err != nil || id != made.ID {
+					t.Fatalf("%s: Ensure = %q, %v, want the agent that is there", tt.reason, id, err)
+				}
+				agents.Forget(m, "h/shop")
+			}
+			got, err := c.Agent(t.Context(), made.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			mem, err := c.Memory(t.Context(), made.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if brief, _ := mem.Block("brief"); brief.Value != "Learned." {
+				t.Errorf("%s: the brief is %q", tt.reason, brief.Value)
+			}
+			_, pitfalls := mem.Block("pitfalls")
+			up := got.System == instructions && slices.Contains(got.Tags, templateTag+templateVersion) && pitfalls
+			if up != tt.up {
+				t.Errorf("%s: brought up: %v, want %v: %+v", tt.reason, up, tt.up, got)
+			}
+			if name == "older" && (slices.Contains(got.Tags, templateTag+"1") || !slices.Contains(got.Tags, "somebody's own")) {
+				t.Errorf("%s: its tags are %v", tt.reason, got.Tags)
+			}
+			event := ""
+			if len(recorder.Events) > 0 {
+				event = <-recorder.Events
+			}
+			if !strings.Contains(event, tt.event) || (tt.event == "") != (event == "") || len(recorder.Events) > 0 {
+				t.Errorf("%s: the event is %q and %d more, want one %q", tt.reason, event, len(recorder.Events), tt.event)
+			}
+		})
 	}
 }

@@ -1,6 +1,8 @@
 package connect
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 
 	"github.com/undersong-dev/undersong/internal/letta"
@@ -11,8 +13,22 @@ import (
 const Silence = "(silence)"
 
 // templateVersion stands in a tag of each agent that is made, so that those of
-// an older text can be found. Raise it with instructions and templateBlocks.
+// an older text can be found, and brought up. Raise it with instructions and
+// templateBlocks, and put the text's sum into ownTexts.
 const templateVersion = "2"
+
+// ownTexts are the sha256 of all instructions that this program ever gave. An
+// agent with another text was changed by a person, and keeps it.
+var ownTexts = []string{
+	"c30d07dd737535ede3d867757d0ac33fa6dd976635604965bb7a83f1dc89d6b5", // before there were versions, and 1
+	"378a0a0d2aac6f27a28bd2439583d91d21001a3f118a35f9c0f5d50326339a05", // 2
+}
+
+// ownText reports whether an instruction is one of ours.
+func ownText(system string) bool {
+	sum := sha256.Sum256([]byte(system))
+	return slices.Contains(ownTexts, hex.EncodeToString(sum[:]))
+}
 
 // instructions are the system text of the agents that undersong makes. They
 // ask for facts about the work, nothing about persons, and for silence.
