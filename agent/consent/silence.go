@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/gofrs/flock"
@@ -30,8 +31,8 @@ const (
 	silenceLock    = "silence.lock"
 	silenceVersion = 1
 
-	// maxSilences bounds the file, in bytes: an open silence has the size of
-	// every transcript.
+	// maxSilences bounds the file, in bytes: an open silence of every session has
+	// the size of every transcript.
 	maxSilences = 64 << 20
 
 	// keepSilence is how long a silence that ended is kept: transcripts are, by
@@ -44,6 +45,9 @@ const (
 
 // ErrSilences: what was paused is not known, so nothing may be read.
 var ErrSilences = errors.New("silence.json, which says what was paused, cannot be read: repair or remove it; without it undersong does not know what you wanted to keep private")
+
+// errTooMany: the file would be larger than what is read of it.
+var errTooMany = fmt.Errorf("record what is not to be heard: silence.json would grow over %d MiB: end what is over first (undersong resume, undersong resume --session); nothing was changed", maxSilences>>20)
 
 // Silence is a time in which nothing may be heard, of one session or of all.
 type Silence struct {
@@ -64,8 +68,9 @@ type Silence struct {
 	// Projects is the folder below which transcripts were looked for.
 	Projects string `json:"projects,omitempty"`
 
-	// Sizes are those of all transcripts when it began, by path. They are there
-	// until the end was measured; a file that is not among them was not there.
+	// Sizes are those of all transcripts when it began, by path; of one session's,
+	// those that can be its own. They are there until the end was measured; a file
+	// that is not among them was not there.
 	Sizes map[string]int64 `json:"sizes,omitempty"`
 
 	// Ranges are, after the end, the bytes that were written within.
@@ -73,6 +78,39 @@ type Silence struct {
 
 	// Measured says that Ranges holds.
 	Measured bool `json:"measured,omitempty"`
+
+	// Gone is when no transcript of the session was found any more.
+	Gone time.Time `json:"gone,omitzero"`
+}
+
+// own returns what of all transcripts the silence keeps: of a silence of one
+// session not the others'.
+func (s *Silence) own(sizes map[string]int64) map[string]int64 {
+	if s.Session == "" {
+		return maps.Clone(sizes)
+	}
+	own := map[string]int64{}
+	for path, size := range sizes {
+		if can, _ := belongs(path, s.Session); can {
+			own[path] = size
+		}
+	}
+	return own
+}
+
+// belongs says, by its name, whether a transcript can be a session's, and whether
+// it must be. An older Claude Code put the files of subagents beside those of
+// sessions, without the session's id in their names.
+func belongs(path, session string) (can, must bool) {
+	base := strings.ToLower(filepath.Base(path))
+	if base == strings.ToLower(session)+".jsonl" {
+		return true, true
+	}
+	folders := strings.Split(strings.ToLower(filepath.ToSlash(filepath.Dir(path))), "/")
+	if slices.Contains(folders, strings.ToLower(session)) {
+		return true, true
+	}
+	return strings.HasPrefix(base, "agent-") && !slices.Contains(folders, "subagents"), false
 }
 
 // Range is a run of bytes of a file: from From to before To.
@@ -113,7 +151,7 @@ func lookUp[V any](byPath map[string]V, path string) (V, bool) {
 // close ends the silence with the sizes of now.
 func (s *Silence) close(sizes map[string]int64) {
 	s.Ranges = map[string]Range{}
-	for path, size := range sizes {
+	for path, size := range s.own(sizes) {
 		from, _ := lookUp(s.Sizes, path)
 		if size < from {
 			from = 0 // another file took the place
@@ -183,6 +221,9 @@ func UpdateSilences(ctx context.Context, home string, now time.Time, measure Mea
 	if string(after) == string(before) {
 		return nil
 	}
+	if len(after) > maxSilences {
+		return errTooMany // it could not be read again
+	}
 	if err := durable.WriteFile(filepath.Join(home, silenceFile), after); err != nil {
 		return fmt.Errorf("record what is not to be heard: %w", err)
 	}
@@ -207,10 +248,43 @@ func (s *Silences) expire(now time.Time, measure Measure) error {
 		}
 		one.close(sizes)
 	}
+	s.look(now, measure)
 	s.List = slices.DeleteFunc(s.List, func(one Silence) bool {
-		return one.Measured && !one.Until.IsZero() && now.Sub(one.Until) > keepSilence
+		return one.Measured && !one.Until.IsZero() && now.Sub(one.Until) > keepSilence ||
+			!one.Gone.IsZero() && now.Sub(one.Gone) > keepSilence
 	})
 	return nil
+}
+
+// look notes of which private sessions, of those that are old, there is no
+// transcript any more.
+func (s *Silences) look(now time.Time, measure Measure) {
+	found := map[string]map[string]int64{} // by the folder of transcripts
+	for i := range s.List {
+		one := &s.List[i]
+		if one.Session == "" || !one.Until.IsZero() || now.Sub(one.Since) <= keepSilence {
+			continue
+		}
+		sizes, looked := found[one.Projects]
+		if !looked {
+			var err error
+			if sizes, err = measure(one.Projects); err != nil {
+				continue // then nobody knows
+			}
+			found[one.Projects] = sizes
+		}
+		there := false
+		for path := range sizes {
+			_, must := belongs(path, one.Session)
+			there = there || must
+		}
+		switch {
+		case there:
+			one.Gone = time.Time{}
+		case one.Gone.IsZero():
+			one.Gone = now.UTC()
+		}
+	}
 }
 
 // Begin adds a silence that begins now, unless one of its kind goes on: then
@@ -220,10 +294,11 @@ func (s *Silences) Begin(reason, session, projects string, now, until time.Time,
 		one.Until, one.ByClock = until, !until.IsZero()
 		return
 	}
-	s.List = append(s.List, Silence{
-		Reason: reason, Session: session, Since: now.UTC(), Until: until.UTC(), ByClock: !until.IsZero(),
-		Projects: projects, Sizes: maps.Clone(sizes),
-	})
+	one := Silence{
+		Reason: reason, Session: session, Since: now.UTC(), Until: until.UTC(), ByClock: !until.IsZero(), Projects: projects,
+	}
+	one.Sizes = one.own(sizes)
+	s.List = append(s.List, one)
 }
 
 // End ends, now, the silences of a kind that go on. It says how many.

@@ -3,8 +3,10 @@ package consent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -38,7 +40,7 @@ func TestSilencesAreKept(t *testing.T) {
 		}
 	}
 	update(evening, func(s *Silences) { s.Begin(ReasonPaused, "", "/p", evening, evening.Add(time.Hour), sizes) })
-	update(evening, func(s *Silences) { s.Begin(ReasonPrivate, "s", "/p", evening, time.Time{}, sizes) })
+	update(evening, func(s *Silences) { s.Begin(ReasonPrivate, "a", "/p", evening, time.Time{}, sizes) })
 	sizes = map[string]int64{"/moved/a.jsonl": 30, "/p/b.jsonl": 5, "/p/new.jsonl": 7, "/p/c.jsonl": 0}
 	update(evening.Add(59*time.Minute), func(*Silences) {})
 	if measured != 0 {
@@ -47,7 +49,7 @@ func TestSilencesAreKept(t *testing.T) {
 	update(evening.Add(2*time.Hour), func(*Silences) {})
 	sizes["/p/new.jsonl"], sizes["/p/b.jsonl"] = 9, 2
 	update(evening.Add(3*time.Hour), func(s *Silences) {
-		if n := s.End(ReasonPrivate, "s", evening.Add(3*time.Hour), sizes); n != 1 {
+		if n := s.End(ReasonPrivate, "a", evening.Add(3*time.Hour), sizes); n != 1 {
 			t.Errorf("%d private silences ended", n)
 		}
 		if n := s.End(ReasonPaused, "", evening.Add(3*time.Hour), sizes); n != 0 {
@@ -64,8 +66,8 @@ func TestSilencesAreKept(t *testing.T) {
 			Ranges: map[string]Range{"/moved/a.jsonl": {10, 30}, "/p/new.jsonl": {0, 7}},
 		},
 		{
-			Reason: ReasonPrivate, Session: "s", Since: evening, Until: evening.Add(3 * time.Hour), Projects: "/p", Measured: true,
-			Ranges: map[string]Range{"/moved/a.jsonl": {10, 30}, "/p/new.jsonl": {0, 9}, "/p/b.jsonl": {0, 2}},
+			Reason: ReasonPrivate, Session: "a", Since: evening, Until: evening.Add(3 * time.Hour), Projects: "/p", Measured: true,
+			Ranges: map[string]Range{"/moved/a.jsonl": {10, 30}},
 		},
 	}
 	if diff := cmp.Diff(want, got.List); diff != "" {
@@ -123,5 +125,122 @@ func TestAnEndThatCannotBeMeasuredIsNone(t *testing.T) {
 	got, err := LoadSilences(home)
 	if err != nil || !got.Due(evening.Add(time.Hour)) {
 		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestManyPrivateSessions: each keeps what can be its own, so that hundreds of them
+// can be read again; and they are forgotten when nothing is left to keep private.
+func TestManyPrivateSessions(t *testing.T) {
+	const n = 400
+	home := t.TempDir()
+	sizes := map[string]int64{"/p/-old/agent-0123abcd.jsonl": 9}
+	name := func(i int) string { return fmt.Sprintf("%08d-0000-4000-8000-000000000000", i) }
+	for i := range n {
+		sizes["/p/-tide/"+name(i)+".jsonl"] = 10
+		sizes["/p/-tide/"+name(i)+"/subagents/agent-1.jsonl"] = 5
+	}
+	measure := func(string) (map[string]int64, error) { return sizes, nil }
+	update := func(now time.Time, change func(*Silences)) {
+		t.Helper()
+		err := UpdateSilences(t.Context(), home, now, measure, func(s *Silences) error {
+			change(s)
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	update(evening, func(s *Silences) {
+		for i := range n {
+			s.Begin(ReasonPrivate, name(i), "/p", evening, time.Time{}, sizes)
+		}
+	})
+	got, err := LoadSilences(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]int64{
+		"/p/-tide/" + name(7) + ".jsonl": 10, "/p/-tide/" + name(7) + "/subagents/agent-1.jsonl": 5, "/p/-old/agent-0123abcd.jsonl": 9,
+	}
+	if diff := cmp.Diff(want, got.List[7].Sizes); diff != "" {
+		t.Errorf("sizes of one session (-want +got):\n%s", diff)
+	}
+	for path := range sizes {
+		sizes[path] += 100
+	}
+	update(evening.Add(time.Hour), func(s *Silences) { s.End(ReasonPrivate, name(7), evening.Add(time.Hour), sizes) })
+	if got, err = LoadSilences(home); err != nil {
+		t.Fatal(err)
+	}
+	ranges := map[string]Range{
+		"/p/-tide/" + name(7) + ".jsonl": {10, 110}, "/p/-tide/" + name(7) + "/subagents/agent-1.jsonl": {5, 105}, "/p/-old/agent-0123abcd.jsonl": {9, 109},
+	}
+	if diff := cmp.Diff(ranges, got.List[7].Ranges); diff != "" {
+		t.Errorf("ranges of one session (-want +got):\n%s", diff)
+	}
+
+	left := "/p/-tide/" + name(3) + "/subagents/agent-1.jsonl"
+	sizes = map[string]int64{left: 5}
+	day := 24 * time.Hour
+	for _, then := range []struct {
+		after time.Duration
+		want  int
+	}{{100 * day, n - 1}, {189 * day, n - 1}, {191 * day, 1}} {
+		update(evening.Add(then.after), func(*Silences) {})
+		if got, err = LoadSilences(home); err != nil || len(got.List) != then.want {
+			t.Errorf("after %v %d are kept (%v), want %d", then.after, len(got.List), err, then.want)
+		}
+	}
+	if len(got.List) != 1 || got.List[0].Session != name(3) {
+		t.Errorf("of a session with a transcript nothing is kept: %+v", got.List)
+	}
+}
+
+// TestATranscriptThatComesBack: its session is as private as it was.
+func TestATranscriptThatComesBack(t *testing.T) {
+	home := t.TempDir()
+	var sizes map[string]int64
+	measure := func(string) (map[string]int64, error) { return sizes, nil }
+	day := 24 * time.Hour
+	for _, now := range []time.Duration{0, 100 * day, 150 * day, 195 * day} {
+		sizes = nil
+		if now == 150*day {
+			sizes = map[string]int64{"/p/x/s.jsonl": 1}
+		}
+		err := UpdateSilences(t.Context(), home, evening.Add(now), measure, func(s *Silences) error {
+			if now == 0 {
+				s.Begin(ReasonPrivate, "s", "/p", evening, time.Time{}, nil)
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if got, err := LoadSilences(home); err != nil || len(got.List) != 1 {
+		t.Errorf("%+v, %v", got, err)
+	}
+}
+
+// TestMoreSilencesThanAreRead: what would stop all reading is refused, and what was
+// said before holds.
+func TestMoreSilencesThanAreRead(t *testing.T) {
+	home := t.TempDir()
+	begin := func(n int) error {
+		return UpdateSilences(t.Context(), home, evening, nil, func(s *Silences) error {
+			for i := range n {
+				s.Begin(ReasonPrivate, fmt.Sprint("s", i), strings.Repeat("p", 1<<20), evening, time.Time{}, nil)
+			}
+			return nil
+		})
+	}
+	if err := begin(2); err != nil {
+		t.Fatal(err)
+	}
+	if err := begin(maxSilences >> 20); !errors.Is(err, errTooMany) {
+		t.Errorf("%v, want %v", err, errTooMany)
+	}
+	if got, err := LoadSilences(home); err != nil || len(got.List) != 2 {
+		t.Errorf("%d silences, %v", len(got.List), err)
 	}
 }

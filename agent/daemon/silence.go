@@ -73,10 +73,12 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 		w := read.Silence{Reason: one.Reason, Session: one.Session, Since: one.Since, Until: one.Until, ByClock: one.ByClock}
 		// A hook looks at one file only, and what is to be forgotten is a time.
 		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main || one.Reason == consent.ReasonForgotten && one.Session == ""
-		if bytes, open, ok := one.Bytes(src.Path); ok && (one.Session == "" || one.Session == src.Session) {
-			w.From, w.To = bytes.From, bytes.To
-			if open {
-				w.To = math.MaxInt64
+		if one.Session == "" || one.Session == src.Session {
+			if bytes, open, ok := one.Bytes(src.Path); ok {
+				w.From, w.To = bytes.From, bytes.To
+				if open {
+					w.To = math.MaxInt64
+				}
 			}
 		}
 		list = append(list, w)
