@@ -3,6 +3,7 @@ package upload
 import (
 	"errors"
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -12,6 +13,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/redact"
 )
 
 var me = who{owner: "ada", memory: "main", workstation: "ws-1", branch: "main"}
@@ -270,5 +272,30 @@ func TestExplainIsStable(t *testing.T) {
 	two := Explain(errors.New(`Get "https://10.0.0.1:6443/x": read tcp 10.0.0.2:51235->10.0.0.1:6443: connection reset`))
 	if one != two || one == "" {
 		t.Errorf("%q and %q", one, two)
+	}
+}
+
+// TestABranchIsSafeToShow: its name comes from a repository.
+func TestABranchIsSafeToShow(t *testing.T) {
+	redactor, err := redact.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, tt := range map[string]struct {
+		reason, branch, want string
+	}{
+		"plain":   {"stays as it is", "topic/tide-tables", "topic/tide-tables"},
+		"escapes": {"a terminal would obey them", "topic/\x1b]0;owned\x07\u202e", "topic/\ufffd]0;owned\ufffd\ufffd"},
+		"line":    {"one line of a table is one line", "a\nb", "a b"},
+		"token":   {"is no branch's name", "topic/ghp_" + strings.Repeat("A1b2", 9), "topic/[redacted:github-token]"},
+		"hidden":  {"what hides in a token does not hide it", "topic/ghp_A1b2\u200b" + strings.Repeat("A1b2", 8), "topic/[redacted:github-token]"},
+		"long":    {"as long as the field", strings.Repeat("é", 300), strings.Repeat("é", 200)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := &Publisher{Redactor: redactor}
+			if got := p.who(&spool.State{Branch: tt.branch}).branch; got != tt.want {
+				t.Errorf("%s: %q, want %q", tt.reason, got, tt.want)
+			}
+		})
 	}
 }

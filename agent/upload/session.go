@@ -13,6 +13,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/crash"
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -199,7 +200,8 @@ func (p *Publisher) who(state *spool.State) who {
 	}
 	return who{
 		owner: p.Owner, memory: p.Memory, workstation: p.Workstation,
-		branch: cut(branch.String(), maxBranch),
+		// It comes from a repository: nothing in it hides or moves a cursor.
+		branch: cut(whisper.PlainLine(branch.String()), maxBranch),
 	}
 }
 
