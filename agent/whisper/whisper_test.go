@@ -1,6 +1,7 @@
 package whisper_test
 
 import (
+	"bufio"
 	"encoding/json"
 	"errors"
 	"flag"
@@ -20,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/whisper"
 )
 
@@ -39,11 +41,17 @@ func TestMain(m *testing.M) {
 		m.Run() // sets the exit code
 		return
 	}
-	// Nothing is read: stdin ends when all of them are there, so that they meet.
-	if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
-		panic(err)
+	// It has listed what waits, and goes on once all of them have: stdin ends then.
+	meet := func() note.Recall {
+		if _, err := fmt.Fprintln(os.Stdout, "listed"); err != nil {
+			panic(err)
+		}
+		if _, err := io.Copy(io.Discard, os.Stdin); err != nil {
+			panic(err)
+		}
+		return note.RecallFull
 	}
-	_, _, got, err := whisper.Claim(home, session, now, whisper.Limit{Chars: whisper.MaxChars})
+	_, _, got, err := whisper.Claim(home, session, now, whisper.Limit{Chars: whisper.MaxChars, Wish: meet})
 	if err != nil {
 		panic(err)
 	}
@@ -503,6 +511,13 @@ func TestParallelClaims(t *testing.T) {
 }
 
 func TestParallelProcesses(t *testing.T) {
+	for range 5 {
+		parallelProcesses(t)
+	}
+}
+
+func parallelProcesses(t *testing.T) {
+	t.Helper()
 	const whispers, hooks = 20, 8
 	home := t.TempDir()
 	for n := range whispers {
@@ -517,26 +532,32 @@ func TestParallelProcesses(t *testing.T) {
 		t.Fatal(err)
 	}
 	var cmds []*exec.Cmd
-	outs := make([]strings.Builder, hooks)
+	outs := make([]*bufio.Reader, hooks)
 	for i := range hooks {
 		cmd := exec.CommandContext(t.Context(), self)
 		cmd.Env = append(os.Environ(), claimVariable+"="+home)
-		cmd.Stdin, cmd.Stdout, cmd.Stderr = r, &outs[i], os.Stderr
+		cmd.Stdin, cmd.Stderr = r, os.Stderr
+		out, err := cmd.StdoutPipe()
+		if err != nil {
+			t.Fatal(err)
+		}
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		cmds = append(cmds, cmd)
+		cmds, outs[i] = append(cmds, cmd), bufio.NewReader(out)
 	}
-	if err := errors.Join(r.Close(), w.Close()); err != nil { // they start
+	for _, out := range outs {
+		if line, err := out.ReadString('\n'); err != nil || line != "listed\n" {
+			t.Fatalf("a process says %q, %v", line, err)
+		}
+	}
+	if err := errors.Join(r.Close(), w.Close()); err != nil { // they go on
 		t.Fatal(err)
 	}
 	var all []string
 	for i, cmd := range cmds {
-		if err := cmd.Wait(); err != nil {
-			t.Fatal(err)
-		}
 		var got []string
-		if err := json.Unmarshal([]byte(outs[i].String()), &got); err != nil {
+		if err := errors.Join(json.NewDecoder(outs[i]).Decode(&got), cmd.Wait()); err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, got...)
