@@ -18,6 +18,8 @@ TAGS := envtest
 TEST_TIMEOUT ?= 30m
 FUZZ_TIME ?= 30s
 E2E_ROUNDS ?= 3
+# The guards that make guards takes out, by commas; all when empty.
+GUARDS ?=
 BENCH_BYTES ?= 1G
 # What keeps the memory in demo and dev: rules, a stand-in that needs nothing,
 # or appserver, the real one, which needs npm once, and git.
@@ -74,11 +76,16 @@ test-unit: versitygw race-note ## Run what needs no API server.
 	go test $(RACE) ./...
 
 .PHONY: e2e
-e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3).
+e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3), then make guards.
 	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
 	go test -tags $(TAGS) -timeout 1h -count=1 -run '^TestFaultMatrix$$' ./controllers/session -matrix
 	go test $(RACE) -tags $(TAGS) -timeout 2h -count=1 ./controllers/session
 	go -C hack/tools/release test -timeout 1h -count=1 . -product
+	go run ./test/guards
+
+.PHONY: guards
+guards: thread-tools ## Take each guard out of the code and see its test fail (GUARDS=W07,W09).
+	go run ./test/guards -only '$(GUARDS)'
 
 # The program is proprietary and comes from npm: where it cannot be had, the
 # tests with it are skipped, and say so.

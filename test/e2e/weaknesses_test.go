@@ -21,8 +21,6 @@ import (
 // for the next, sent the same entries again and set its index back. Here one
 // turn runs at a time in a conversation, what comes meanwhile waits, and every
 // word is told once.
-//
-// Red when: the controller sends without looking for a turn that runs.
 func TestW05(t *testing.T) {
 	w := newWorld(t, nil)
 	w.startController()
@@ -59,8 +57,6 @@ func TestW05(t *testing.T) {
 // TestW07: when a turn failed, or the program died after the message was taken,
 // the plugin moved its index on all the same. Here what was not answered is
 // looked up and told again, or known to have been told.
-//
-// Red when: a turn that failed counts as a delivery.
 func TestW07(t *testing.T) {
 	w := newWorld(t, nil)
 	w.startController()
@@ -86,8 +82,6 @@ func TestW07(t *testing.T) {
 // TestW08: a last turn whose worker could not start was never sent. Here what is
 // read lies in the spool, what is not lies in the transcript, and the next hook
 // of any session brings both on their way.
-//
-// Red when: the daemon does not sweep at its start.
 func TestW08(t *testing.T) {
 	w := newWorld(t, nil)
 	w.startController()
@@ -119,8 +113,6 @@ func TestW08(t *testing.T) {
 // TestW14: at a first run the plugin made two agents, and the conversation
 // belonged to the one that its configuration did not name. Here any number of
 // sessions that begin at once share one agent, and each has one conversation.
-//
-// Red when: Agents.find makes an agent without looking for one first.
 func TestW14(t *testing.T) {
 	w := newWorld(t, nil)
 	laptop := w.workstation("bob", "laptop")
@@ -156,8 +148,6 @@ func TestW14(t *testing.T) {
 // TestW24: the plugin put any amount into one message, which no model could take
 // and which then was lost or stuck. Here what waited long goes in segments to the
 // store, and in messages of bounded size to the memory.
-//
-// Red when: collecting takes a record although the batch is full.
 func TestW24(t *testing.T) {
 	w := newWorld(t, nil)
 	s := w.session(w.desk, w.cwd, uuid.NewString())
@@ -186,8 +176,6 @@ func TestW24(t *testing.T) {
 
 // TestW34: the plugin paid for a turn of the model at every start, resume, clear
 // and compact. Here a turn has words in it.
-//
-// Red when: a batch without entries is sent.
 func TestW34(t *testing.T) {
 	w := newWorld(t, nil)
 	w.startController()

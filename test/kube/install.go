@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
 	"path/filepath"
 	"strings"
 
@@ -73,7 +72,7 @@ func Manifests(folder string) ([]*unstructured.Unstructured, error) {
 		if filepath.Base(file) == "kustomization.yaml" {
 			continue
 		}
-		data, err := os.ReadFile(file)
+		data, err := tools.ReadFile(file)
 		if err != nil {
 			return nil, fmt.Errorf("read manifest: %w", err)
 		}

@@ -264,6 +264,10 @@ func (s *Session) Lines() int64 {
 	files, _ := filepath.Glob(filepath.Join(strings.TrimSuffix(s.Transcript, ".jsonl"), "subagents", "agent-*.jsonl")) // the pattern is well formed
 	var n int64
 	for _, f := range append(files, s.Transcript) {
+		info, err := os.Lstat(f)
+		if err != nil || !info.Mode().IsRegular() {
+			continue // a link is no transcript of its own
+		}
 		if data, err := os.ReadFile(f); err == nil {
 			n += int64(strings.Count(string(data), "\n"))
 		}

@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -24,8 +25,9 @@ type Workstation struct {
 	User, Name string
 	// Home is the person's home, State undersong's state directory.
 	Home, State string
-	// HookEnv is added to the environment of the hook.
-	HookEnv []string
+	// Env is added to the environment of all our programs, as the person's own
+	// shell has it. HookEnv is added to that of the hook alone.
+	Env, HookEnv []string
 
 	stack *Stack
 	team  *Team
@@ -68,7 +70,7 @@ func (w *Workstation) Init(ctx context.Context, flags ...string) error {
 // Run runs the undersong command and returns what it printed.
 func (w *Workstation) Run(ctx context.Context, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong"), args...)
-	cmd.Env = w.env
+	cmd.Env = slices.Concat(w.env, w.Env)
 	cmd.Dir = w.Home
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
@@ -93,8 +95,10 @@ func (w *Workstation) Hook(ctx context.Context, cwd string, input any, env ...st
 // that no session started, which a test's own may be.
 func (w *Workstation) HookRaw(ctx context.Context, cwd, stdin string, env ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong-hook"))
-	cmd.Env = append(append(w.env, "CLAUDECODE=1", "CLAUDE_PROJECT_DIR="+cwd, "CLAUDE_CODE_ENTRYPOINT=cli",
-		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID=1"), append(env, w.HookEnv...)...)
+	cmd.Env = slices.Concat(w.env, w.Env, []string{
+		"CLAUDECODE=1", "CLAUDE_PROJECT_DIR=" + cwd, "CLAUDE_CODE_ENTRYPOINT=cli",
+		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID=1",
+	}, env, w.HookEnv)
 	cmd.Dir = cwd
 	cmd.Stdin = strings.NewReader(stdin)
 	var out, errs bytes.Buffer
@@ -112,7 +116,7 @@ func (w *Workstation) HookRaw(ctx context.Context, cwd, stdin string, env ...str
 // is the workstation's daemon. Usually the hook starts one; that one would find
 // the place taken.
 func (w *Workstation) StartDaemon(env ...string) (*Process, error) {
-	p, err := start("undersong daemon", filepath.Join(w.Home, "daemon.out"), filepath.Join(w.stack.bin, "undersong"), append(w.env, env...), "daemon", "run")
+	p, err := start("undersong daemon", filepath.Join(w.Home, "daemon.out"), filepath.Join(w.stack.bin, "undersong"), slices.Concat(w.env, w.Env, env), "daemon", "run")
 	if err != nil {
 		return nil, err
 	}

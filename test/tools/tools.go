@@ -3,6 +3,7 @@
 package tools
 
 import (
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -39,4 +40,29 @@ func Path(name string) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("find %s in %s: not built yet; run: make tools", name, strings.Join(dirs, ", "))
+}
+
+// ReadFile reads a file of this repository that a part is started with, as the
+// policies are. Where the go command was told by -overlay in GOFLAGS to take
+// another file in its place, that one is read: the go command does so for the
+// code alone.
+func ReadFile(path string) ([]byte, error) {
+	for _, flag := range strings.Fields(os.Getenv("GOFLAGS")) {
+		overlay, is := strings.CutPrefix(flag, "-overlay=")
+		if !is {
+			continue
+		}
+		data, err := os.ReadFile(overlay)
+		if err != nil {
+			return nil, fmt.Errorf("read the overlay in GOFLAGS: %w", err)
+		}
+		var files struct{ Replace map[string]string }
+		if err := json.Unmarshal(data, &files); err != nil {
+			return nil, fmt.Errorf("read the overlay in GOFLAGS: %w", err)
+		}
+		if other := files.Replace[filepath.Clean(path)]; other != "" {
+			path = other
+		}
+	}
+	return os.ReadFile(path)
 }

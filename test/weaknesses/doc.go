@@ -1,8 +1,8 @@
 // Package weaknesses has a test for each weakness of the plugin
 // claude-subconscious that undersong was built to be without: TestW01 to TestW37,
 // after the rows of a study of that plugin. The comment of each says what the
-// plugin did, what must hold here, and which guard was taken out to see the test
-// fail.
+// plugin did, and what must hold here. Which guard must be there for it, the table
+// of test/guards says, which takes the guards out and sees the tests fail.
 //
 // The tests call the hook, the daemon and the files as Claude Code and a person
 // do. The daemon runs without a cluster, under the policy that it last saw, which

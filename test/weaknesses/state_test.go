@@ -18,8 +18,6 @@ import (
 // TestW03: at resume, /clear, compact and fork the plugin set its index back and
 // sent and showed everything again. Here the files of a session stay as they are
 // at every start, and reading goes on where it was.
-//
-// Red when: the daemon drops the session's cursors at SessionStart.
 func TestW03(t *testing.T) {
 	d := sit(t)
 	d.start()
@@ -53,8 +51,6 @@ func TestW03(t *testing.T) {
 
 // TestW04: a prompt that ran while the worker wrote set the index back. Here any
 // number of writers lose nothing.
-//
-// Red when: Write and WriteBlocks do not hold the lock.
 func TestW04(t *testing.T) {
 	d := sit(t)
 	var group sync.WaitGroup
@@ -90,8 +86,6 @@ func TestW04(t *testing.T) {
 
 // TestW06: after a cd the plugin made a second state folder and sent everything
 // again. State belongs to the session here, wherever the shell stands.
-//
-// Red when: statefile.Dir returns the working directory at once.
 func TestW06(t *testing.T) {
 	d := sit(t)
 	d.start()
@@ -116,8 +110,6 @@ func TestW06(t *testing.T) {
 // TestW10: the last answer is not in the file yet when Stop runs; the plugin sent
 // it a turn late, or never. Here the daemon looks again a moment later, without
 // any further hook.
-//
-// Red when: plan looks once.
 func TestW10(t *testing.T) {
 	d := sit(t)
 	d.start()
@@ -134,8 +126,6 @@ func TestW10(t *testing.T) {
 // TestW11: a state file that was half written made the plugin begin at -1. Here
 // it is filled again from what the cluster says, wherever it was cut, and the
 // damaged one is kept beside it.
-//
-// Red when: update returns the error of a broken file.
 func TestW11(t *testing.T) {
 	d := sit(t)
 	d.must(statefile.Write(d.cwd, d.state()))
@@ -153,8 +143,6 @@ func TestW11(t *testing.T) {
 
 // TestW12: the same damage of conversations.json left one session of three in it.
 // Here each session enters itself again.
-//
-// Red when: update returns the error of a broken file.
 func TestW12(t *testing.T) {
 	d := sit(t)
 	var all []statefile.State
@@ -181,8 +169,6 @@ func TestW12(t *testing.T) {
 
 // TestW13: of two sessions that started at once in one project the plugin lost
 // one. Here every entry is there.
-//
-// Red when: Write does not hold the lock.
 func TestW13(t *testing.T) {
 	d := sit(t)
 	const sessions = 24
@@ -206,8 +192,6 @@ func TestW13(t *testing.T) {
 
 // TestW16: a transcript that became shorter than the index was never sent again,
 // silently. Here another file in its place is read from its beginning.
-//
-// Red when: the cursor's signature is not compared.
 func TestW16(t *testing.T) {
 	d := sit(t)
 	d.start()
@@ -227,8 +211,6 @@ func TestW16(t *testing.T) {
 
 // TestW27: when the agent changed in mid-session, the plugin went on posting to
 // the old one's conversation. Here both files follow what the cluster says.
-//
-// Red when: conversation keeps the ids that the file has.
 func TestW27(t *testing.T) {
 	d := sit(t)
 	d.must(statefile.Write(d.cwd, d.state()))
@@ -246,8 +228,6 @@ func TestW27(t *testing.T) {
 // TestW28: the plugin left transcripts and keys where every user of the machine
 // could read them. Here every file is the user's alone, lies in the state
 // directory or the session's own folder, and no log has a key in it.
-//
-// Red when: note.put writes with mode 0644.
 func TestW28(t *testing.T) {
 	d := sit(t)
 	temp := filepath.Join(d.user, "tmp")
@@ -284,8 +264,6 @@ func TestW28(t *testing.T) {
 // TestW33: the plugin removed headings of the user's CLAUDE.md that it took for
 // its own. Nothing but .letta/claude is ever written into a project here, and
 // nothing into the user's own files.
-//
-// Red when: statefile.folder is another.
 func TestW33(t *testing.T) {
 	d := sit(t)
 	const own = "# Project Context\n<letta>\nold\n</letta>\nkeep this\n"
