@@ -17,9 +17,11 @@ import (
 	"k8s.io/client-go/rest"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -29,7 +31,7 @@ import (
 type initFlags struct {
 	join                                   string
 	kubeconfig, context, namespace, memory string
-	yes, noProbe                           bool
+	yes, noProbe, discard                  bool
 	installHooks, printHooks, managed      bool
 }
 
@@ -46,7 +48,10 @@ Your platform team tells you the namespace and the memory, or gives you a file
 for --join. The kubeconfig is the one you use with kubectl; undersong uses your
 own rights and never asks for a login by itself.
 
-Run it again at any time: it changes what changed, and nothing else.
+Run it again at any time: it changes what changed, and nothing else. After
+undersong uninstall it goes on with what waited; what was said in between is not
+sent. What waits for another team, or as another user, can only go there: it
+refuses then, unless --discard gives that up.
 
 At the end it asks, on a terminal, whether to write the hooks into Claude Code's
 settings, of which a copy is kept; else it prints them. An administrator who
@@ -70,12 +75,13 @@ connects nothing, and each user still runs init: before it the hooks do nothing.
 	flags.StringVar(&f.namespace, "namespace", "", "your team's namespace (default that of the context)")
 	flags.StringVar(&f.memory, "memory", "", "name of the TeamMemory (default the only one of the namespace)")
 	flags.BoolVar(&f.yes, "yes", false, "agree to be heard without being asked")
+	flags.BoolVar(&f.discard, "discard", false, "give up what another team or user's registration has not archived yet")
 	flags.BoolVar(&f.noProbe, "no-probe", false, "do not wait for a first grant and try it")
 	flags.BoolVar(&f.installHooks, "install-hooks", false, "write the hooks into Claude Code's settings, without being asked")
 	flags.BoolVar(&f.printHooks, "print-hooks", false, "print the hooks, and do not ask whether to write them")
 	flags.BoolVar(&f.managed, "managed", false, "only print a managed-settings file with the hooks, for an administrator")
 	cmd.MarkFlagsMutuallyExclusive("install-hooks", "print-hooks", "managed")
-	for _, name := range []string{"join", "kubeconfig", "context", "namespace", "memory", "yes", "no-probe"} {
+	for _, name := range []string{"join", "kubeconfig", "context", "namespace", "memory", "yes", "no-probe", "discard"} {
 		cmd.MarkFlagsMutuallyExclusive("managed", name)
 	}
 	cmd.MarkFlagsMutuallyExclusive("join", "namespace")
@@ -91,8 +97,12 @@ type plan struct {
 	client client.WithWatch
 	memory *v1alpha1.TeamMemory
 
-	// noProbe leaves out the first PUT.
-	noProbe bool
+	// before is the configuration that this one follows, the zero value without
+	// one.
+	before note.Config
+
+	// noProbe leaves out the first PUT, discard gives up an earlier backlog.
+	noProbe, discard bool
 }
 
 func (s *System) init(ctx context.Context, f initFlags) error {
@@ -106,6 +116,9 @@ func (s *System) init(ctx context.Context, f initFlags) error {
 	}
 	p, err := s.plan(ctx, f)
 	if err != nil {
+		return err
+	}
+	if p.before, err = before(home); err != nil {
 		return err
 	}
 	if err := s.ask(p, f.yes); err != nil {
@@ -126,7 +139,7 @@ func (s *System) plan(ctx context.Context, f initFlags) (*plan, error) {
 	if err != nil {
 		return nil, err
 	}
-	p := &plan{config: target, noProbe: f.noProbe}
+	p := &plan{config: target, noProbe: f.noProbe, discard: f.discard}
 	if p.rest, err = daemon.LoadREST(target.Kubeconfig, target.Context); err != nil {
 		return nil, explain(err)
 	}
@@ -236,6 +249,12 @@ func (s *System) ask(p *plan, yes bool) error {
 	if len(capture.Exclude) > 0 {
 		lines = append(lines, "", "and not in these:", "")
 		for _, glob := range capture.Exclude {
+			lines = append(lines, "    "+safe(glob))
+		}
+	}
+	if len(p.before.Exclude) > 0 {
+		lines = append(lines, "", "nor in these, which you yourself have excluded:", "")
+		for _, glob := range p.before.Exclude {
 			lines = append(lines, "    "+safe(glob))
 		}
 	}
@@ -359,17 +378,18 @@ func (s *System) register(ctx context.Context, home string, p *plan) error {
 		return err
 	}
 	defer held()
-	before, err := note.LoadConfig(home)
-	if err != nil && !errors.Is(err, note.ErrNotConfigured) && !errors.Is(err, note.ErrConfig) {
-		return err
-	}
-	team := sameTeam(before, p.config)
-	name, known, err := s.known(ctx, home, p, team)
+	name, known, err := s.known(ctx, home, p)
 	if err != nil {
 		return err
 	}
+	team := sameTeam(p.before, p.config, known)
+	if !team && !known && !p.discard {
+		if err := nothingWaits(home); err != nil {
+			return err
+		}
+	}
 	if !known {
-		if name, err = s.registerNew(ctx, home, p); err != nil {
+		if name, err = s.registerNew(ctx, home, p, team); err != nil {
 			return err
 		}
 	}
@@ -377,9 +397,15 @@ func (s *System) register(ctx context.Context, home string, p *plan) error {
 		if err := s.startOver(home); err != nil {
 			return err
 		}
-		before = note.Config{ConsentedAt: s.Clock.Now().UTC()}
+		p.before.ConsentedAt = s.Clock.Now().UTC()
 	}
-	if err := s.saveConfig(home, before, p, name); err != nil {
+	if err := s.installed(ctx, home); err != nil {
+		return err
+	}
+	if err := s.keepUnusable(home); err != nil {
+		return err
+	}
+	if err := s.saveConfig(home, p, name); err != nil {
 		return err
 	}
 	if known || p.noProbe {
@@ -400,16 +426,60 @@ func (s *System) tellProbe(err error, host string) error {
 	return s.print("Note: %s.\nWhat is recorded waits here until that is right; undersong doctor looks again.\n", safe(err.Error()))
 }
 
-// sameTeam says whether a configuration is for the same person and memory.
-func sameTeam(a, b note.Config) bool {
-	return a.Server == b.Server && a.Namespace == b.Namespace && a.Memory == b.Memory && a.Owner == b.Owner && !a.ConsentedAt.IsZero()
+// before returns the configuration that a new one follows: the one that is there,
+// or the one that uninstall put away. One that cannot be used says nothing.
+func before(home string) (note.Config, error) {
+	config, err := note.LoadConfig(home)
+	if errors.Is(err, note.ErrNotConfigured) {
+		config, err = note.LoadFormer(home)
+	}
+	if errors.Is(err, note.ErrNotConfigured) || errors.Is(err, note.ErrConfig) {
+		return note.Config{}, nil
+	}
+	return config, err
+}
+
+// keepUnusable keeps a configuration that cannot be used beside the next one.
+func (s *System) keepUnusable(home string) error {
+	_, err := note.LoadConfig(home)
+	if !errors.Is(err, note.ErrConfig) {
+		return nil
+	}
+	aside := filepath.Join(home, note.ConfigFile+".bad")
+	if rerr := durable.Rename(filepath.Join(home, note.ConfigFile), aside); rerr != nil {
+		return errors.Join(err, rerr)
+	}
+	return s.print("Note: %s. It is kept as %s;\nwhat you excluded or switched off in it does not hold any more.\n", safe(err.Error()), aside)
+}
+
+// sameTeam says whether a configuration is for the same person and memory. A
+// cluster that knows this workstation is the same one under whatever address.
+func sameTeam(a, b note.Config, known bool) bool {
+	return (a.Server == b.Server || known) && a.Namespace == b.Namespace && a.Memory == b.Memory && a.Owner == b.Owner && !a.ConsentedAt.IsZero()
+}
+
+// nothingWaits refuses to leave behind what is not archived: only the registration
+// that it was made under can send it.
+func nothingWaits(home string) error {
+	waiting := int64(0)
+	for _, state := range spool.States(filepath.Join(home, daemon.SessionsDir)) {
+		waiting += int64(len(state.Segments))
+	}
+	if waiting == 0 {
+		return nil
+	}
+	verb := "are"
+	if waiting == 1 {
+		verb = "is"
+	}
+	return fmt.Errorf("%s of an earlier registration of this computer %s not archived yet, and this is another cluster, team, memory or user: they would never leave. Run undersong init for that one again to let them go, or give them up with --discard", many(waiting, "segment"), verb)
 }
 
 // known says whether the state directory is a registered workstation of this
-// team, and of which name.
-func (s *System) known(ctx context.Context, home string, p *plan, team bool) (string, bool, error) {
+// person and memory in this cluster, and of which name.
+func (s *System) known(ctx context.Context, home string, p *plan) (string, bool, error) {
 	registry, err := upload.OpenRegistry(home)
-	if err != nil || !team {
+	if err != nil {
 		return "", false, nil // then it is made
 	}
 	identity, err := daemon.ReadIdentity(home)
@@ -421,20 +491,24 @@ func (s *System) known(ctx context.Context, home string, p *plan, team bool) (st
 	live := &v1alpha1.Workstation{}
 	err = p.client.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: registry.Name()}, live)
 	if apierrors.IsNotFound(err) {
-		return "", false, nil // it was revoked
+		return "", false, nil // it was revoked, or is of another cluster
 	}
 	if err != nil {
 		return "", false, explain(err)
 	}
-	return registry.Name(), string(live.UID) == registry.UID() && live.Spec.PublicKey == identity.Recipient(), nil
+	same := string(live.UID) == registry.UID() && live.Spec.PublicKey == identity.Recipient() &&
+		live.Spec.Owner == p.config.Owner && live.Spec.MemoryRef.Name == p.config.Memory
+	return registry.Name(), same, nil
 }
 
-// registerNew makes a key, a name and the Workstation. What an earlier one had
-// spooled is put aside: its chain is not this one's. Of the same team, the
-// transcripts are read again from where consent began.
-func (s *System) registerNew(ctx context.Context, home string, p *plan) (string, error) {
-	if err := putAside(home); err != nil {
-		return "", err
+// registerNew makes a key, a name and the Workstation. Of the same team, what an
+// earlier one had spooled goes on under the new name; else it is put aside: its
+// chain is not this one's.
+func (s *System) registerNew(ctx context.Context, home string, p *plan, team bool) (string, error) {
+	if !team {
+		if err := putAside(home); err != nil {
+			return "", err
+		}
 	}
 	identity, err := daemon.NewIdentity(home)
 	if err != nil {
@@ -443,6 +517,14 @@ func (s *System) registerNew(ctx context.Context, home string, p *plan) (string,
 	registry, err := upload.NewRegistry(home)
 	if err != nil {
 		return "", err
+	}
+	if team {
+		err := spool.Renew(spool.Options{
+			Dir: filepath.Join(home, daemon.SessionsDir), Owner: p.config.Owner, Workstation: p.before.Workstation,
+		}, registry.Name())
+		if err != nil {
+			return "", err
+		}
 	}
 	desk := &upload.Desk{
 		Client: p.client, Registry: registry, Namespace: p.config.Namespace, Owner: p.config.Owner,
@@ -483,17 +565,41 @@ func (s *System) startOver(home string) error {
 	return status.ForgetView(home)
 }
 
+// installed ends what uninstall began: from now on something may be heard again.
+func (s *System) installed(ctx context.Context, home string) error {
+	known, err := consent.LoadSilences(home)
+	if err != nil {
+		return err
+	}
+	if known.Current(consent.ReasonUninstalled, "", s.Clock.Now()) == nil {
+		return nil
+	}
+	return s.quiet(ctx, home, func(known *consent.Silences, _ string, sizes map[string]int64) {
+		known.End(consent.ReasonUninstalled, "", s.Clock.Now().UTC(), sizes)
+	})
+}
+
 // saveConfig writes the configuration, with what the user chose before.
-func (s *System) saveConfig(home string, before note.Config, p *plan, workstation string) error {
+func (s *System) saveConfig(home string, p *plan, workstation string) error {
 	c := p.config
 	c.Workstation = workstation
-	c.ConsentedAt, c.Exclude, c.IdleExitSeconds = before.ConsentedAt, before.Exclude, before.IdleExitSeconds
+	c.ConsentedAt, c.Exclude, c.IdleExitSeconds = p.before.ConsentedAt, p.before.Exclude, p.before.IdleExitSeconds
+	c.Recall, c.Off = p.before.Recall, p.before.Off
 	env, stripped := s.environment()
 	c.Env = env
 	if err := note.SaveConfig(home, c); err != nil {
 		return err
 	}
 	p.config = c
+	if err := note.ForgetFormer(home); err != nil {
+		return fmt.Errorf("forget the configuration of before: %w", err)
+	}
+	if c.Off {
+		err := s.print("Note: undersong is switched off in config.json (\"off\"), as you left it; nothing is recorded.\n")
+		if err != nil {
+			return err
+		}
+	}
 	if len(stripped) > 0 {
 		return s.print("Note: the password in %s is not recorded; a proxy that needs it will refuse undersong.\n", strings.Join(stripped, ", "))
 	}

@@ -26,9 +26,14 @@ import (
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/redact"
+	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/kube"
 )
 
@@ -190,7 +195,7 @@ func TestInitAgain(t *testing.T) {
 		if strings.Contains(get(t, filepath.Join(m.dir, "state", "baseline.json")), "later") {
 			t.Error("what was said since the first init would not be sent")
 		}
-		if get(t, filepath.Join(m.dir, "state", "sessions."+first.Workstation, "s1", "state.json")) != "{}" {
+		if get(t, filepath.Join(m.dir, "state", "sessions", "s1", "state.json")) != "{}" {
 			t.Error("the old spool is gone")
 		}
 		first = second
@@ -202,6 +207,126 @@ func TestInitAgain(t *testing.T) {
 		}
 		if !strings.Contains(get(t, filepath.Join(m.dir, "state", "baseline.json")), "later") {
 			t.Error("the other team would hear what was said before")
+		}
+	})
+}
+
+// said is one line of a session, spooled.
+func said() read.Batch {
+	return read.Batch{
+		Header: segment.Header{Stream: read.Main, EndOffset: 10, Offsets: []int64{0}, Indexes: []int64{0}, Rules: redact.RulesVersion, At: now},
+		Lines:  []redact.Redacted{redact.Literal(`{"type":"user"}`)},
+		Cursor: read.Cursor{Path: "/p/s.jsonl", Offset: 10, NextIndex: 1}, Moved: true, Project: &read.Project{Name: "tide", Remote: "git.example.com/alpha/tide"},
+	}
+}
+
+// TestInitGoesOn: whatever becomes of a registration, what waits goes on under the
+// next one of the same person and memory, and what the person chose stays.
+func TestInitGoesOn(t *testing.T) {
+	newTeam(t, "goeson", "main", "other")
+	m := newMachine(t)
+	path := m.login(t, "ada", "goeson")
+	home := filepath.Join(m.dir, "state")
+	first := m.mustInit(t, "--memory", "main", "--no-probe")
+	first.Exclude, first.Recall, first.IdleExitSeconds = []string{"git.example.com/mine/*"}, note.RecallOff, 77
+	must(t, note.SaveConfig(home, first))
+	queue, err := spool.Open(spool.Options{Dir: filepath.Join(home, "sessions"), Owner: "ada", Workstation: first.Workstation})
+	must(t, err)
+	session, err := queue.Ensure("s", now)
+	must(t, err)
+	must(t, session.Append(read.Main, said()))
+	gone, err := queue.Ensure("gone", now)
+	must(t, err)
+	must(t, gone.Withdraw())
+
+	again := func(t *testing.T, workstation bool) {
+		t.Helper()
+		code, out, errs := m.run("init", "--yes", "--memory", "main", "--no-probe")
+		if code != 0 {
+			t.Fatalf("init: exit %d: %s%s", code, out, errs)
+		}
+		if !strings.Contains(out, "git.example.com/mine/*") {
+			t.Errorf("it does not say what the person has excluded:\n%s", out)
+		}
+		c := m.config(t)
+		if !c.ConsentedAt.Equal(first.ConsentedAt) || !cmp.Equal(c.Exclude, first.Exclude) || c.Recall != first.Recall || c.IdleExitSeconds != 77 {
+			t.Errorf("what the person chose is not carried: %+v", c)
+		}
+		if (c.Workstation == first.Workstation) != workstation {
+			t.Errorf("it is workstation %s, it was %s", c.Workstation, first.Workstation)
+		}
+		states := spool.States(filepath.Join(home, "sessions"))
+		if len(states) != 2 || !states[0].Withdrawn || len(states[1].Segments) != 1 {
+			t.Fatalf("the sessions are not what they were: %+v", states)
+		}
+		if want := segment.Start(states[1].Name, c.Workstation).String(); states[1].Verified.Chain != want {
+			t.Error("the chain is another workstation's")
+		}
+		if strings.Contains(get(t, filepath.Join(home, "baseline.json")), "unread") {
+			t.Error("what was not read yet is never sent")
+		}
+		first = c
+	}
+	unread := filepath.Join(m.dir, ".claude", "projects", "-x", "unread.jsonl")
+	put(t, unread, "{}\n")
+	t.Run("uninstalled", func(t *testing.T) {
+		code, out, errs := m.run("uninstall", "--yes")
+		if code != 0 || !strings.Contains(out, "1 segment is not archived yet. undersong init goes on with it") {
+			t.Fatalf("uninstall: exit %d: %s%s", code, out, errs)
+		}
+		put(t, unread, "{}\n{}\n")
+		again(t, true)
+		silences, err := consent.LoadSilences(home)
+		must(t, err)
+		if len(silences.List) != 1 || silences.List[0].Ranges[unread] != (consent.Range{From: 3, To: 6}) {
+			t.Errorf("what was said while it was uninstalled is not kept back: %+v", silences)
+		}
+	})
+	t.Run("another address", func(t *testing.T) {
+		put(t, path, strings.ReplaceAll(get(t, path), "127.0.0.1", "localhost"))
+		again(t, true)
+		if !strings.Contains(first.Server, "localhost") {
+			t.Errorf("the server is %s", first.Server)
+		}
+	})
+	t.Run("revoked", func(t *testing.T) {
+		must(t, admin(t).Delete(t.Context(), &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: "goeson", Name: first.Workstation}}))
+		again(t, false)
+	})
+	t.Run("revoked, then uninstalled", func(t *testing.T) {
+		must(t, admin(t).Delete(t.Context(), &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: "goeson", Name: first.Workstation}}))
+		if code, _, errs := m.run("uninstall", "--yes"); code != 0 {
+			t.Fatal(errs)
+		}
+		again(t, false)
+	})
+	t.Run("another memory", func(t *testing.T) {
+		before := get(t, filepath.Join(home, "config.json"))
+		code, _, errs := m.run("init", "--yes", "--memory", "other", "--no-probe")
+		if code == 0 || !strings.Contains(errs, "1 segment of an earlier registration of this computer is not archived yet") || !strings.Contains(errs, "--discard") {
+			t.Errorf("exit %d: %s", code, errs)
+		}
+		if get(t, filepath.Join(home, "config.json")) != before || len(spool.States(filepath.Join(home, "sessions"))) != 2 {
+			t.Error("a refused init changed something")
+		}
+		c := m.mustInit(t, "--memory", "other", "--no-probe", "--discard")
+		if c.Memory != "other" || !cmp.Equal(c.Exclude, first.Exclude) || !c.ConsentedAt.After(first.ConsentedAt) || len(spool.States(filepath.Join(home, "sessions"))) != 0 {
+			t.Errorf("configuration %+v", c)
+		}
+	})
+	t.Run("a configuration that cannot be used", func(t *testing.T) {
+		must(t, os.Chmod(filepath.Join(home, "config.json"), 0o644))
+		code, out, errs := m.run("init", "--yes", "--memory", "other", "--no-probe")
+		if code != 0 || !strings.Contains(out, "It is kept as") || !strings.Contains(get(t, filepath.Join(home, "config.json.bad")), "mine") {
+			t.Errorf("exit %d: %s%s", code, out, errs)
+		}
+	})
+	t.Run("switched off", func(t *testing.T) {
+		c := m.config(t)
+		c.Off = true
+		must(t, note.SaveConfig(home, c))
+		if _, out, _ := m.run("init", "--yes", "--memory", "other", "--no-probe"); !m.config(t).Off || !strings.Contains(out, "is switched off") {
+			t.Errorf("it was switched on: %s", out)
 		}
 	})
 }

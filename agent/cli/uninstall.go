@@ -11,6 +11,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"sync"
+	"time"
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -18,8 +20,11 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/consent"
+	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
@@ -72,9 +77,9 @@ what it was before init, unless somebody changed it since; then only our hooks
 are taken out.
 
 What the team's memory has stays there; see undersong forget. What is not
-uploaded yet stays in the state directory, and a later init goes on with it,
-unless --erase removes the state directory too. The two binaries are yours to
-delete.`,
+archived yet stays in the state directory, and a later init goes on with it,
+unless --erase removes the state directory too. What is said in between is never
+sent. The two binaries are yours to delete.`,
 		Example: `  undersong uninstall
   undersong uninstall --erase`,
 		Args: cobra.NoArgs,
@@ -92,18 +97,29 @@ func (s *System) uninstall(ctx context.Context, f uninstallFlags) error {
 	if err != nil {
 		return err
 	}
-	r, err := s.report()
+	config, err := before(home)
 	if err != nil {
 		return err
 	}
-	backlog := pending(r)
-	if f.erase && backlog != "" && !f.discard {
-		return fmt.Errorf("%s not archived yet: let the daemon finish, leave --erase out to keep it, or give it up with --discard", backlog)
+	backlog, err := f.pending(home)
+	if err != nil {
+		return err
 	}
 	if err := s.confirm(f, home, backlog); err != nil {
 		return err
 	}
 	if _, err := s.stop(ctx, home); err != nil {
+		return err
+	}
+	release, err := holdIfThere(ctx, home)
+	if err != nil {
+		return err
+	}
+	defer release()
+	if backlog, err = f.pending(home); err != nil { // the daemon has read on
+		return err
+	}
+	if err := s.forgetConsent(ctx, home); err != nil {
 		return err
 	}
 	said, err := s.restoreSettings(home)
@@ -115,18 +131,16 @@ func (s *System) uninstall(ctx context.Context, f uninstallFlags) error {
 	}
 	// A Workstation with a backlog stays: without it the backlog could not go.
 	if backlog == "" || f.discard {
-		if err := s.print("%s\n", s.unregister(ctx, home)); err != nil {
+		if err := s.print("%s\n", s.unregister(ctx, home, config)); err != nil {
 			return err
 		}
 	}
 	if f.erase {
+		release() // the lock lies in there
 		if err := os.RemoveAll(home); err != nil {
 			return fmt.Errorf("remove the state directory: %w", err)
 		}
 		return s.print("Removed %s.\n", home)
-	}
-	if err := note.RemoveConfig(home); err != nil {
-		return fmt.Errorf("forget the configuration: %w", err)
 	}
 	if backlog != "" {
 		return s.print("Kept %s: %s not archived yet. undersong init goes on with it.\n", home, backlog)
@@ -134,17 +148,62 @@ func (s *System) uninstall(ctx context.Context, f uninstallFlags) error {
 	return s.print("Kept %s; remove it with --erase.\n", home)
 }
 
+// holdIfThere keeps daemons out of a state directory, if there is one, until
+// release is called for the first time.
+func holdIfThere(ctx context.Context, home string) (release func(), err error) {
+	if _, err := os.Stat(home); err != nil {
+		return func() {}, nil //nolint:nilerr // there is none
+	}
+	held, err := daemon.Hold(ctx, home)
+	if err != nil {
+		return nil, err
+	}
+	return sync.OnceFunc(held), nil
+}
+
+// forgetConsent sees to it that nothing is heard any more: no daemon that starts
+// later finds a configuration, and what is said until the next init is never sent.
+func (s *System) forgetConsent(ctx context.Context, home string) error {
+	_, err := note.LoadConfig(home)
+	if errors.Is(err, note.ErrNotConfigured) {
+		return nil // it is forgotten already
+	}
+	if err == nil {
+		err = s.quiet(ctx, home, func(known *consent.Silences, projects string, sizes map[string]int64) {
+			known.Begin(consent.ReasonUninstalled, "", projects, s.Clock.Now().UTC(), time.Time{}, sizes)
+		})
+		if err == nil {
+			return note.RetireConfig(home)
+		}
+	}
+	// Then the next init begins anew, and withholds all that was not read.
+	return errors.Join(note.RemoveConfig(home), note.ForgetFormer(home))
+}
+
+// pending says what is not archived, and refuses to erase it.
+func (f uninstallFlags) pending(home string) (string, error) {
+	backlog := pending(home)
+	if f.erase && backlog != "" && !f.discard {
+		return "", fmt.Errorf("%s not archived yet: let the daemon finish, leave --erase out to keep it, or give it up with --discard", backlog)
+	}
+	return backlog, nil
+}
+
 // pending says what would be lost with the state directory. Empty means nothing.
-func pending(r *report) string {
-	if r.Status != nil && r.Status.Waiting.Segments > 0 {
+func pending(home string) string {
+	segments := int64(0)
+	for _, state := range spool.States(filepath.Join(home, daemon.SessionsDir)) {
+		segments += int64(len(state.Segments))
+	}
+	if segments > 0 {
 		verb := " is"
-		if r.Status.Waiting.Segments > 1 {
+		if segments > 1 {
 			verb = " are"
 		}
-		return many(r.Status.Waiting.Segments, "segment") + verb
+		return many(segments, "segment") + verb
 	}
-	if r.NotesWaiting > 0 {
-		return "what " + many(int64(r.NotesWaiting), "hook call") + " spoke of is"
+	if notes := countFiles(note.Dir(home)); notes > 0 {
+		return "what " + many(int64(notes), "hook call") + " spoke of is"
 	}
 	return ""
 }
@@ -300,9 +359,8 @@ func dropFrom(value json.RawMessage) (json.RawMessage, bool, error) {
 
 // unregister deletes this workstation's object, which ends its grants, and says
 // what came of it.
-func (s *System) unregister(ctx context.Context, home string) string {
-	config, err := note.LoadConfig(home)
-	if err != nil || config.Workstation == "" {
+func (s *System) unregister(ctx context.Context, home string, config note.Config) string {
+	if config.Workstation == "" {
 		return "No workstation is registered."
 	}
 	later := fmt.Sprintf("kubectl delete workstation %s -n %s", config.Workstation, config.Namespace)

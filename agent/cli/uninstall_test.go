@@ -6,6 +6,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/undersong-dev/undersong/agent/consent"
+	"github.com/undersong-dev/undersong/agent/note"
 )
 
 // TestSettingsComeBack: after uninstall the settings are byte for byte what
@@ -114,7 +117,7 @@ func TestUninstallKeepsWhatIsNotArchived(t *testing.T) {
 	m := newMachine(t)
 	home := filepath.Join(m.dir, "state")
 	put(t, filepath.Join(home, "config.json"), `{"version":1,"namespace":"n","memory":"m","consentedAt":"2026-01-01T00:00:00Z"}`)
-	put(t, filepath.Join(home, "status.json"), `{"version":1,"waiting":{"segments":2,"bytes":10}}`)
+	put(t, filepath.Join(home, "sessions", "s", "state.json"), `{"version":1,"sessionID":"s","segments":[{"seq":1},{"seq":2}]}`)
 	code, _, errs := m.run("uninstall", "--yes", "--erase")
 	if code == 0 || !strings.Contains(errs, "2 segments are not archived yet") || !strings.Contains(errs, "--discard") {
 		t.Errorf("--erase with a backlog: exit %d, %s", code, errs)
@@ -128,8 +131,23 @@ func TestUninstallKeepsWhatIsNotArchived(t *testing.T) {
 	if code, out, errs := m.run("uninstall", "--yes"); code != 0 || !strings.Contains(out, "goes on with it") {
 		t.Errorf("without --erase: exit %d, %s%s", code, out, errs)
 	}
-	if _, err := os.Stat(filepath.Join(home, "status.json")); err != nil {
-		t.Errorf("the state is gone: %v", err)
+	if _, err := os.Stat(filepath.Join(home, "config.json")); err == nil {
+		t.Error("the configuration is still there")
+	}
+	silences, err := consent.LoadSilences(home)
+	if err != nil || silences.Current(consent.ReasonUninstalled, "", now) == nil {
+		t.Errorf("what is said now may be sent later: %+v, %v", silences, err)
+	}
+	for range 2 { // there is no configuration any more
+		if code, _, errs := m.run("uninstall", "--yes", "--erase"); code == 0 || !strings.Contains(errs, "2 segments are not archived yet") {
+			t.Errorf("--erase after uninstall: exit %d, %s", code, errs)
+		}
+		if code, _, errs := m.run("uninstall", "--yes"); code != 0 {
+			t.Errorf("uninstall again: %s", errs)
+		}
+	}
+	if c, err := note.LoadFormer(home); err != nil || c.Namespace != "n" {
+		t.Errorf("what init goes on with is forgotten: %+v, %v", c, err)
 	}
 	if code, out, errs := m.run("uninstall", "--yes", "--erase", "--discard"); code != 0 || !strings.Contains(out, "Removed") {
 		t.Errorf("--discard: exit %d, %s%s", code, out, errs)

@@ -158,6 +158,9 @@ type place struct {
 func (p *proof) fromReceipts(state *spool.State, receipts []spool.Receipt) {
 	head := segment.Start(state.Name, p.Workstation)
 	ends := map[place]int64{}
+	for _, p := range state.Earlier {
+		ends[place{stream: p.Stream, generation: p.Generation}] = p.Offset
+	}
 	for i := range receipts {
 		r := &receipts[i]
 		if r.Seq > state.Head.Segments {

@@ -24,6 +24,9 @@ const (
 	ReasonPrivate   = "private"
 	ReasonOff       = "off"
 	ReasonForgotten = "forgotten"
+
+	// ReasonUninstalled is that of the time between uninstall and the next init.
+	ReasonUninstalled = "uninstalled"
 )
 
 const (

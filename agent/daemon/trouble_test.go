@@ -17,6 +17,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -394,13 +395,13 @@ func TestAWithdrawnSessionSaysWhatIsGone(t *testing.T) {
 func TestARevokedWorkstation(t *testing.T) {
 	s := newTeam(t)
 	m := newMachine(t, s, "ada")
-	m.start()
+	stop := m.start()
 	k := m.talk()
 	k.turn("q", "a")
 	k.settled(2)
 	must(t, adminClient(t).Delete(t.Context(), &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: s.ns, Name: m.config.Workstation}}))
 	m.troubled("workstation", "revoked")
-	k.turn("q2", "a2")
+	second := k.turn("q2", "a2")
 	eventually(t, "the lines wait", func() error {
 		if k.local().Head.Lines != 4 {
 			return errFault
@@ -409,6 +410,26 @@ func TestARevokedWorkstation(t *testing.T) {
 	})
 	if got := k.live().Spec.Lines; got != 2 {
 		t.Errorf("%d lines in the cluster, want 2", got)
+	}
+
+	// Registered anew, what waits goes on although nobody speaks in the session any
+	// more, and nothing that is archived is sent again.
+	stop()
+	must(t, os.Remove(k.path))
+	old := m.config.Workstation
+	registry, err := upload.NewRegistry(m.home)
+	must(t, err)
+	must(t, spool.Renew(spool.Options{Dir: filepath.Join(m.home, SessionsDir), Owner: "ada", Workstation: old}, registry.Name()))
+	identity, err := NewIdentity(m.home)
+	must(t, err)
+	desk := upload.Desk{Client: m.client(), Registry: registry, Namespace: s.ns, Owner: "ada", Memory: memory, PublicKey: identity.Recipient(), Version: "test"}
+	must(t, desk.Register(t.Context()))
+	m.config.Workstation = registry.Name()
+	m.save()
+	m.start()
+	k.settled(2)
+	if diff := cmp.Diff(second, s.lines(k.name(), segment.MainStream)); diff != "" { // the stand-in keeps one segment of a number
+		t.Errorf("archive (-want +got):\n%s", diff)
 	}
 }
 

@@ -91,36 +91,45 @@ type Config struct {
 	IdleExitSeconds int32 `json:"idleExitSeconds,omitempty"`
 }
 
+// formerFile is what the configuration was until uninstall.
+const formerFile = "config.uninstalled.json"
+
 // LoadConfig returns the configuration in a state directory. It returns
 // ErrNotConfigured when there is none, and ErrConfig when it is broken, too
 // new, or others than the user could have written it: it names a binary that
 // the hook starts.
-func LoadConfig(home string) (Config, error) {
-	name := filepath.Join(home, ConfigFile)
+func LoadConfig(home string) (Config, error) { return load(home, ConfigFile) }
+
+// LoadFormer returns the configuration that RetireConfig put away, with the errors
+// of LoadConfig.
+func LoadFormer(home string) (Config, error) { return load(home, formerFile) }
+
+func load(home, file string) (Config, error) {
+	name := filepath.Join(home, file)
 	info, err := os.Stat(name)
 	if errors.Is(err, fs.ErrNotExist) {
 		return Config{}, ErrNotConfigured
 	}
 	if err != nil {
-		return Config{}, fmt.Errorf("read %s: %w: %w", ConfigFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("read %s: %w: %w", file, ErrConfig, err)
 	}
 	if err := private(info); err != nil {
-		return Config{}, fmt.Errorf("read %s: %w: %w", ConfigFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("read %s: %w: %w", file, ErrConfig, err)
 	}
 	data, err := durable.ReadFile(name, maxConfig)
 	if err != nil {
-		return Config{}, fmt.Errorf("read %s: %w: %w", ConfigFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("read %s: %w: %w", file, ErrConfig, err)
 	}
 	var read stored
 	if err := json.Unmarshal(data, &read); err != nil {
-		return Config{}, fmt.Errorf("parse %s: %w: %w", ConfigFile, ErrConfig, err)
+		return Config{}, fmt.Errorf("parse %s: %w: %w", file, ErrConfig, err)
 	}
 	c := read.Config
 	if read.Home != "" && !sameFolder(read.Home, home) {
-		return Config{}, fmt.Errorf("%s was made for another folder: %w", ConfigFile, ErrConfig)
+		return Config{}, fmt.Errorf("%s was made for another folder: %w", file, ErrConfig)
 	}
 	if c.Version < 1 || c.Version > Version {
-		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", ConfigFile, c.Version, Version, ErrConfig)
+		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", file, c.Version, Version, ErrConfig)
 	}
 	return c, nil
 }
@@ -179,6 +188,25 @@ func SaveConfig(home string, c Config) error {
 		return fmt.Errorf("write %s: %w", ConfigFile, err)
 	}
 	return nil
+}
+
+// RetireConfig removes the configuration as RemoveConfig does, and keeps it for
+// LoadFormer.
+func RetireConfig(home string) error {
+	err := durable.Rename(filepath.Join(home, ConfigFile), filepath.Join(home, formerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// ForgetFormer removes what RetireConfig kept.
+func ForgetFormer(home string) error {
+	err := os.Remove(filepath.Join(home, formerFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // RemoveConfig removes the configuration: hooks are silent from then on, and

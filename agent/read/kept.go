@@ -65,6 +65,13 @@ func StartOver(cur Cursor, kept []Kept) Cursor {
 	return next
 }
 
+// Remember returns the cursor with ranges besides that were withheld of what it
+// has read, so that they need not be known from elsewhere any more.
+func Remember(cur Cursor, kept []Kept) Cursor {
+	cur.Kept = merge(append(slices.Clone(cur.Kept), kept...), cur.Generation)
+	return cur
+}
+
 // merge returns the ranges as a file of a generation is judged by them: by bytes
 // those that are of it, by time the others.
 func merge(all []Kept, generation int64) []Kept {

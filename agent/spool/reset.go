@@ -106,13 +106,17 @@ func withheld(dir, id string) (map[string][]read.Kept, error) {
 	if err != nil {
 		return nil, err
 	}
+	return keptOf(receipts), nil
+}
+
+func keptOf(receipts []Receipt) map[string][]read.Kept {
 	kept := map[string][]read.Kept{}
 	for i := range receipts {
 		for _, w := range receipts[i].Withheld {
 			kept[receipts[i].Stream] = append(kept[receipts[i].Stream], read.Kept{Withheld: w, Generation: receipts[i].Generation})
 		}
 	}
-	return kept, nil
+	return kept
 }
 
 // Withheld returns what segments of a stream name as withheld. The cursor knows

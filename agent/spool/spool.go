@@ -68,6 +68,9 @@ func Open(o Options) (*Spool, error) {
 	if o.Limit == 0 {
 		o.Limit = DefaultLimit
 	}
+	if err := settle(o); err != nil {
+		return nil, fmt.Errorf("open spool: %w", err)
+	}
 	if err := o.FS.MkdirAll(o.Dir); err != nil {
 		return nil, fmt.Errorf("open spool: %w", err)
 	}

@@ -108,6 +108,10 @@ type State struct {
 	Verified Mark                   `json:"verified"`
 	Segments []Segment              `json:"segments,omitempty"`
 
+	// Earlier are the places at which this workstation's chain begins, where an
+	// earlier registration of it has sent what is before.
+	Earlier []Place `json:"earlier,omitempty"`
+
 	// Processed is how far the memory is with the session.
 	Processed Processed `json:"processed,omitzero"`
 
