@@ -48,7 +48,7 @@ func Rebuild(ctx context.Context, c client.Client, bucket *store.Bucket, mem *v1
 			return fmt.Errorf("read a record: %w", err)
 		}
 		rec, err := parseRecord(data)
-		if err == nil && (rec.Spec.MemoryRef.Name != mem.Name || rec.Forgotten) {
+		if err == nil && (rec.Spec.MemoryRef.Name != mem.Name || rec.Forgotten || rec.Swept) {
 			continue
 		}
 		var done Rebuilt

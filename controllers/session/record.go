@@ -39,6 +39,9 @@ type record struct {
 	UID      types.UID `json:"uid"`
 	// Forgotten says that the owner had all of it erased: it is not made again.
 	Forgotten bool `json:"forgotten,omitempty"`
+	// Swept says that the archive was deleted when its time was over, and this
+	// is left: how far it went, for a session that goes on after all.
+	Swept bool `json:"swept,omitempty"`
 	// Spec is the Session's, with the writers as far as they are verified.
 	Spec v1alpha1.SessionSpec `json:"spec"`
 	// Status is the Session's, without what others can tell: conditions,
@@ -154,6 +157,25 @@ func parseRecord(data []byte) (*record, error) {
 	return rec, nil
 }
 
+// rest is what is left of a record when the archive is deleted: how far the
+// writers' segments went, and that the memory has heard them. Nothing of what
+// was said, or where, is in it.
+func (rec *record) rest() *record {
+	st := rec.Status.SyncState
+	left := &record{
+		Format: rec.Format, Revision: rec.Revision + 1, UID: rec.UID, Swept: true,
+		Spec:   v1alpha1.SessionSpec{Owner: rec.Spec.Owner, SessionID: rec.Spec.SessionID, MemoryRef: rec.Spec.MemoryRef},
+		Status: v1alpha1.SessionStatus{Lines: rec.Status.Lines, LostLines: rec.Status.LostLines, SyncState: &v1alpha1.SyncState{LastProcessedIndex: st.LastProcessedIndex, Seen: st.Seen}},
+	}
+	for _, w := range st.Writers {
+		left.Status.SyncState.Writers = append(left.Status.SyncState.Writers, v1alpha1.WriterSync{
+			Workstation: w.Workstation, Chapter: w.Chapter, Verified: w.Verified, Delivered: v1alpha1.Cut{Segments: w.Verified.Segments},
+			Lines: w.Lines, LastProcessedIndex: w.LastProcessedIndex,
+		})
+	}
+	return left
+}
+
 // chapter is the one that a workstation's segments are in.
 func (rec *record) chapter(workstation string) int32 {
 	for _, w := range rec.Status.SyncState.Writers {
@@ -174,6 +196,10 @@ func (r *Reconciler) doubt(ctx context.Context, s *scope, bucket *store.Bucket, 
 		sync.Wanted, sync.Origin = nil, v1alpha1.OriginArchive
 		w := writerOf(s.ses, sync.Workstation)
 		if w == nil || w.Segments == 0 || w.Segments > sync.Verified.Segments {
+			continue
+		}
+		if w.Segments == sync.Verified.Segments && w.Chain == sync.Verified.Chain {
+			sync.Origin = "" // the archive itself may have been swept
 			continue
 		}
 		ok, err := r.onChain(ctx, s, bucket, w, sync.Chapter)

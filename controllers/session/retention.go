@@ -3,6 +3,7 @@ package session
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"slices"
@@ -181,33 +182,36 @@ func (r *Reconciler) eraseConversation(ctx context.Context, s *scope) error {
 }
 
 // removeAll deletes all objects below a prefix, the record of a session last:
-// as long as it is there a later run finds the rest. Before it goes, the steps
-// between are taken.
-func removeAll(ctx context.Context, bucket *store.Bucket, prefix string, between ...func() error) error {
-	var last []string
-	for info, err := range bucket.List(ctx, prefix) {
-		if err != nil {
-			return err
-		}
-		if strings.HasSuffix(info.Key, recordName) {
-			last = append(last, info.Key)
-			continue
-		}
-		if err := bucket.Delete(ctx, info.Key); err != nil {
-			return err
-		}
+// as long as it is there a later run finds the rest.
+func removeAll(ctx context.Context, bucket *store.Bucket, prefix string) error {
+	records, err := removeSegments(ctx, bucket, prefix)
+	if err != nil {
+		return err
 	}
-	for _, step := range between {
-		if err := step(); err != nil {
-			return err
-		}
-	}
-	for _, key := range last {
+	for _, key := range records {
 		if err := bucket.Delete(ctx, key); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// removeSegments deletes all objects below a prefix but records, whose keys it
+// returns.
+func removeSegments(ctx context.Context, bucket *store.Bucket, prefix string) (records []string, err error) {
+	for info, err := range bucket.List(ctx, prefix) {
+		if err != nil {
+			return nil, err
+		}
+		if strings.HasSuffix(info.Key, recordName) {
+			records = append(records, info.Key)
+			continue
+		}
+		if err := bucket.Delete(ctx, info.Key); err != nil {
+			return nil, err
+		}
+	}
+	return records, nil
 }
 
 // Sweeper deletes the archives of sessions whose time is over, with their
@@ -377,7 +381,8 @@ func (w *Sweeper) sweepInboxes(ctx context.Context, mem *v1alpha1.TeamMemory, bu
 
 // sweepOne deletes what is kept of one session, whose record is under key, if
 // its time is over. The archive does not wait for Letta; the record does, and
-// with it the conversation is found again.
+// with it the conversation is found again. What is left of the record says where
+// a session that goes on after all goes on.
 func (w *Sweeper) sweepOne(ctx context.Context, mem *v1alpha1.TeamMemory, bucket *store.Bucket, key string) error {
 	data, err := bucket.Get(ctx, key, maxRecord)
 	if errors.Is(err, store.ErrNotExist) || errors.Is(err, store.ErrTooLarge) {
@@ -388,7 +393,7 @@ func (w *Sweeper) sweepOne(ctx context.Context, mem *v1alpha1.TeamMemory, bucket
 	}
 	keep := days(mem.Spec.Retention.TranscriptDays, defaultTranscriptDays)
 	rec, err := parseRecord(data)
-	if err != nil || rec.Spec.MemoryRef.Name != mem.Name || rec.Status.LastActivityTime == nil || w.Clock.Since(rec.Status.LastActivityTime.Time) < keep {
+	if err != nil || rec.Swept || rec.Spec.MemoryRef.Name != mem.Name || rec.Status.LastActivityTime == nil || w.Clock.Since(rec.Status.LastActivityTime.Time) < keep {
 		return nil //nolint:nilerr // what cannot be read is not deleted
 	}
 	name := v1alpha1.SessionName(rec.Spec.SessionID, rec.Spec.Owner)
@@ -396,9 +401,20 @@ func (w *Sweeper) sweepOne(ctx context.Context, mem *v1alpha1.TeamMemory, bucket
 	if err == nil || !apierrors.IsNotFound(err) {
 		return err
 	}
-	return removeAll(ctx, bucket, segment.ArchivePrefix(mem.Namespace, rec.Spec.Owner, name), func() error {
-		return w.removeConversation(ctx, mem, rec.Status.SyncState)
-	})
+	prefix := segment.ArchivePrefix(mem.Namespace, rec.Spec.Owner, name)
+	if _, err := removeSegments(ctx, bucket, prefix); err != nil {
+		return err
+	}
+	if err := w.removeConversation(ctx, mem, rec.Status.SyncState); err != nil {
+		return err
+	}
+	if rec.Forgotten {
+		return removeAll(ctx, bucket, prefix)
+	}
+	if data, err = json.Marshal(rec.rest()); err != nil {
+		return fmt.Errorf("encode record: %w", err)
+	}
+	return bucket.Put(ctx, key, data)
 }
 
 // removeConversation deletes a conversation that a record names, where the back

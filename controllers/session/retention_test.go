@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"k8s.io/utils/ptr"
+	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
@@ -133,8 +134,11 @@ func TestRetention(t *testing.T) {
 	}
 	sweep()
 	w.must(w.bucket.Delete(t.Context(), large))
-	if n := w.objects("archive/"); n != 0 {
-		t.Errorf("the archive has %d objects after its time, want none", n)
+	if n := w.objects("archive/"); n != 1 {
+		t.Errorf("the archive has %d objects after its time, want what is left of the record", n)
+	}
+	if left := w.kept(); strings.Contains(left, "Tide") || strings.Contains(left, "lantern") || strings.Contains(left, "conv-") {
+		t.Errorf("what is left of the record says more than how far it went: %s", left)
 	}
 	if n := w.conversations(); n != 0 {
 		t.Errorf("Letta has %d conversations after the archive's time, want none", n)
@@ -151,6 +155,61 @@ func TestRetention(t *testing.T) {
 	w.once("Only in the fork.")
 	if strings.Contains(w.words(), "tide tables") {
 		t.Error("the fork was told what its parent had said, or the parent's conversation is still there")
+	}
+}
+
+func TestASessionGoesOnAfterItsArchiveIsSwept(t *testing.T) {
+	w := newWorld(t, nil)
+	w.change(func(m *v1alpha1.TeamMemory) {
+		m.Spec.Retention = v1alpha1.Retention{SessionDays: ptr.To[int32](7), TranscriptDays: ptr.To[int32](7)}
+	})
+	w.story()
+	old := w.settleDown()
+	a := w.writer("ws-a")
+	clock := clocktesting.NewFakePassiveClock(time.Now().Add(8 * day))
+	w.r.Clock = clock
+	for range 3 {
+		_, _ = w.reconcile() // deletes
+	}
+	if !w.gone() {
+		t.Fatal("the Session outlives its time")
+	}
+	mem := w.policy(func(*v1alpha1.TeamMemory) {})
+	sweeper := &Sweeper{Client: w.r.Client, Live: w.r.Live, Connect: w.r.Connect, Clock: clock}
+	for range 2 { // the second finds what the first left
+		w.must(sweeper.Sweep(t.Context(), mem))
+	}
+	if n := w.objects("archive/"); n != 1 {
+		t.Fatalf("the archive has %d objects, want what is left of the record", n)
+	}
+	made := 0
+	w.must(Rebuild(t.Context(), w.admin, w.bucket, mem, func(Rebuilt) { made++ }))
+	if made != 0 {
+		t.Error("a session whose time is over is made again")
+	}
+
+	// The owner resumes it: the workstation names what is new, behind the rest.
+	w.must(w.user.Create(t.Context(), &v1alpha1.Session{
+		ObjectMeta: metav1.ObjectMeta{Namespace: w.namespace, Name: w.key.Name},
+		Spec:       v1alpha1.SessionSpec{Owner: owner, SessionID: sessionID, Agent: v1alpha1.AgentClaudeCode, MemoryRef: v1alpha1.LocalRef{Name: "team"}, Project: v1alpha1.Project{Name: "lantern", Remote: remote}},
+	}, client.FieldOwner("undersong-create")))
+	a.slots = nil
+	a.before = a.chain.String()
+	a.segment(userLine("u1", "Note for the team: tide tables are stored in GMT."), userLine("u9", "Afterwards."))
+	a.apply()
+	s := w.settleDown()
+	if s.UID == old.UID {
+		t.Fatal("it is the same Session")
+	}
+	if s.Status.LostLines != 0 || len(s.Status.SyncState.Writers[0].Wanted) != 0 || s.Status.Lines != 9 {
+		t.Errorf("%d lines, %d of them lost, %v wanted; want 9, none and none", s.Status.Lines, s.Status.LostLines, s.Status.SyncState.Writers[0].Wanted)
+	}
+	if n := w.objects("archive/"); n != 2 {
+		t.Errorf("the archive has %d objects, want the new segment and the record", n)
+	}
+	w.once("Afterwards.")
+	if strings.Contains(w.words(), "tide tables") {
+		t.Error("what the memory had heard is told again")
 	}
 }
 

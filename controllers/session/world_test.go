@@ -95,6 +95,9 @@ type writer struct {
 	redactor *redact.Redactor
 	state    v1alpha1.WriterState
 	imported bool
+	// before is the head that the first entry in a Session goes on from;
+	// none means the beginning.
+	before string
 }
 
 func newWorld(t *testing.T, counter *fault.Counter) *world {
@@ -273,7 +276,7 @@ func (wr *writer) apply() {
 	wr.w.t.Helper()
 	ctx := wr.w.t.Context()
 	live := wr.w.get()
-	previous := segment.Start(wr.w.key.Name, wr.name).String()
+	previous := cmp.Or(wr.before, segment.Start(wr.w.key.Name, wr.name).String())
 	var others int64
 	for _, e := range live.Spec.Writers {
 		if e.Workstation == wr.name {
