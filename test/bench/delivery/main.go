@@ -232,7 +232,7 @@ func (b *bench) idle(ctx context.Context) ([]row, error) {
 	select {
 	case <-ctx.Done():
 		return nil, ctx.Err()
-	case <-time.After(rest):
+	case <-time.After(rest): //nolint:forbidigo // it is measured over this time
 	}
 	after, rss, err := usage()
 	if err != nil {
