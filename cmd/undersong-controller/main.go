@@ -9,6 +9,7 @@ import (
 	"flag"
 	"fmt"
 	"os"
+	"runtime/debug"
 	"strings"
 	"time"
 
@@ -39,6 +40,10 @@ import (
 
 // version is set by the linker.
 var version = "dev"
+
+// answersFresh is how long an answer of Letta about a memory's agents serves all
+// its blocks.
+const answersFresh = 10 * time.Second
 
 // leaseName is the Lease that the active copy holds.
 const leaseName = "undersong-controller"
@@ -90,8 +95,11 @@ type settings struct {
 	// secureMetrics serves metrics by https, to those who may get /metrics.
 	secureMetrics bool
 	probeAddr     string
+	profileAddr   string
 	namespaces    string
 	grace         time.Duration
+	compareWithin time.Duration
+	memoryLimit   int64
 	showVersion   bool
 	zap           zap.Options
 }
@@ -101,7 +109,10 @@ func (s *settings) bindFlags(fs *flag.FlagSet) {
 	fs.StringVar(&s.metricsAddr, "metrics-bind-address", ":8080", "where metrics are served; 0 serves none")
 	fs.BoolVar(&s.secureMetrics, "metrics-secure", false, "serve metrics by https, to those whom RBAC lets get the non-resource URL /metrics")
 	fs.StringVar(&s.probeAddr, "health-probe-bind-address", ":8081", "where /healthz and /readyz are served; 0 serves none")
+	fs.StringVar(&s.profileAddr, "pprof-bind-address", "0", "where Go profiles are served, to whoever can connect; 0 serves none")
 	fs.StringVar(&s.namespaces, "namespaces", "", "the namespaces to work in, with commas between them; empty means all")
+	fs.DurationVar(&s.compareWithin, "compare-within", time.Hour, "how long a new process takes to compare the Sessions that rest with the archive's records; 0, which is right after etcd was restored, compares each at once")
+	fs.Int64Var(&s.memoryLimit, "memory-limit", 0, "the container's memory limit in bytes; Go collects harder before nine tenths of it are in use, so that the process is slow for a while and not killed; 0 means none")
 	fs.BoolVar(&s.showVersion, "version", false, "print the version and exit")
 	fs.DurationVar(&s.grace, "shutdown-grace", 25*time.Second, "how long running turns are waited for at the end; keep it below the pod's own grace period")
 	s.zap.BindFlags(fs)
@@ -127,6 +138,12 @@ func (s *settings) validate() error {
 			return fmt.Errorf("--namespaces: %q is no namespace; give names with commas between them", name)
 		}
 	}
+	if s.memoryLimit < 0 {
+		return fmt.Errorf("--memory-limit %d: must not be negative", s.memoryLimit)
+	}
+	if s.compareWithin < 0 {
+		return fmt.Errorf("--compare-within %s: must not be negative", s.compareWithin)
+	}
 	return s.leader.validate()
 }
 
@@ -136,6 +153,7 @@ func (s *settings) manager(scheme *runtime.Scheme) ctrl.Options {
 		Scheme:                        scheme,
 		Metrics:                       metricsserver.Options{BindAddress: s.metricsAddr, SecureServing: s.secureMetrics},
 		HealthProbeBindAddress:        s.probeAddr,
+		PprofBindAddress:              s.profileAddr,
 		LeaderElection:                s.leader.elect,
 		LeaderElectionID:              leaseName,
 		LeaderElectionNamespace:       s.leader.namespace,
@@ -144,6 +162,8 @@ func (s *settings) manager(scheme *runtime.Scheme) ctrl.Options {
 		RetryPeriod:                   &s.leader.retryEvery,
 		LeaderElectionReleaseOnCancel: true,
 		GracefulShutdownTimeout:       &s.grace,
+		// Nobody reads managedFields, and they are two fifths of a Session.
+		Cache: cache.Options{DefaultTransform: cache.TransformStripManagedFields()},
 	}
 	if s.secureMetrics {
 		opts.Metrics.FilterProvider = filters.WithAuthenticationAndAuthorization
@@ -181,6 +201,10 @@ func run(ctx context.Context, args []string) error {
 		return err
 	}
 	ctrl.SetLogger(zap.New(zap.UseFlagOptions(&s.zap)))
+	if s.memoryLimit > 0 {
+		// The rest is for what Go does not count: its own code, stacks of the kernel.
+		debug.SetMemoryLimit(s.memoryLimit / 10 * 9)
+	}
 
 	cfg, err := apiServer()
 	if err != nil {
@@ -194,7 +218,7 @@ func run(ctx context.Context, args []string) error {
 	if err != nil {
 		return fmt.Errorf("make the manager: %w", err)
 	}
-	if err := setUp(ctx, mgr, s.leader.takeover()); err != nil {
+	if err := setUp(ctx, mgr, &s); err != nil {
 		return err
 	}
 	ctrl.Log.Info("Starting", "version", version)
@@ -216,7 +240,7 @@ func kinds() (*runtime.Scheme, error) {
 }
 
 // setUp wires everything by hand: what depends on what can be read here.
-func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error {
+func setUp(ctx context.Context, mgr ctrl.Manager, s *settings) error {
 	redactor, err := redact.New()
 	if err != nil {
 		return fmt.Errorf("compile the redaction rules: %w", err)
@@ -236,11 +260,11 @@ func setUp(ctx context.Context, mgr ctrl.Manager, takeover time.Duration) error 
 	err = errors.Join(
 		(&session.Reconciler{
 			Client: api, Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns, Budget: tokens,
-			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: takeover,
+			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: s.leader.takeover(), CompareWithin: s.compareWithin,
 		}).SetupWithManager(ctx, mgr),
 		(&workstation.Reconciler{Client: api, Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		(&teammemory.Reconciler{Client: api, Connect: opener, Budget: tokens, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
-		(&memoryblock.Reconciler{Client: api, Connect: opener, Agents: agents, Redactor: redactor, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
+		(&memoryblock.Reconciler{Client: api, Connect: opener, Agents: agents, Redactor: redactor, Recorder: recorder, Clock: c, Share: answersFresh}).SetupWithManager(mgr),
 		mgr.AddHealthzCheck("ping", healthz.Ping),
 		mgr.AddReadyzCheck("ping", healthz.Ping),
 		metrics.Registry.Register(turns),

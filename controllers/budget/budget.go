@@ -167,7 +167,7 @@ func (l *Ledger) Load(ctx context.Context, m *v1alpha1.TeamMemory) error {
 		return nil
 	}
 	var list v1alpha1.SessionList
-	if err := l.Reader.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{MemoryIndex: m.Name}); err != nil {
+	if err := l.Reader.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{MemoryIndex: m.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Sessions: %w", err)
 	}
 	l.mu.Lock()

@@ -102,6 +102,22 @@ type Agents struct {
 	keys   map[agentKey]*agentEntry
 	newest map[string]string
 	told   map[string]bool
+	// changes is for Changes.
+	changes int64
+}
+
+// Changes counts how often another agent took a project over, as far as this
+// process knows: what was heard of agents before is old.
+func (a *Agents) Changes() int64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.changes
+}
+
+func (a *Agents) changed() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.changes++
 }
 
 // Saw notes the newest revision of an agent's memory.
@@ -161,6 +177,9 @@ func (a *Agents) Ensure(ctx context.Context, c letta.Client, m *v1alpha1.TeamMem
 	if err := safe(agent); err != nil {
 		return "", err
 	}
+	if e.id != agent.ID {
+		a.changed()
+	}
 	e.id = agent.ID
 	e.window.Store(agent.ContextWindow)
 	if a.Clock != nil {
@@ -185,6 +204,7 @@ func (a *Agents) Forget(m *v1alpha1.TeamMemory, project string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.keys, agentKey{m.UID, project, m.Spec.Agent.ID})
+	a.changes++
 }
 
 func (a *Agents) entry(k agentKey) *agentEntry {

@@ -58,12 +58,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	ctx, cancel := context.WithTimeout(context.Background(), listTimeout)
 	defer cancel()
 	var list v1alpha1.SessionList
-	if err := c.Reader.List(ctx, &list); err != nil {
+	if err := c.Reader.List(ctx, &list, client.UnsafeDisableDeepCopy); err != nil {
 		ch <- prometheus.NewInvalidMetric(lines, err)
 		return
 	}
 	var memories v1alpha1.TeamMemoryList
-	if err := c.Reader.List(ctx, &memories); err != nil {
+	if err := c.Reader.List(ctx, &memories, client.UnsafeDisableDeepCopy); err != nil {
 		ch <- prometheus.NewInvalidMetric(spent, err)
 		return
 	}

@@ -21,32 +21,18 @@ import (
 // agent where spec.restore asks for it. When it returns nil status shows what
 // the agent has, or had within the last quiet seconds.
 func (r *Reconciler) follow(ctx context.Context, s *scope) error {
-	sessions, err := r.sessions(ctx, s)
-	if err != nil {
-		return err
-	}
 	c, err := r.Connect.Letta(ctx, s.mem)
 	if err != nil {
 		return err
 	}
 	// Not through the Sessions: the memory outlives them.
-	agents, err := connect.KeptOf(ctx, c, s.mem)
-	if err != nil {
-		return r.Connect.LettaError(s.mem, err)
-	}
-	i := slices.IndexFunc(agents, func(k connect.Kept) bool { return k.Project == s.block.Spec.Project })
+	agent, memory, err := r.keeper(ctx, c, s)
 	switch {
-	case i < 0 && s.block.Status.Digest == "":
+	case err == nil && agent == "" && s.block.Status.Digest == "":
 		return outcome.Waitf(v1alpha1.ProgressingReason, interval, "no agent keeps the memory of this project yet")
-	case i < 0:
+	case err == nil && agent == "", errors.Is(err, letta.ErrNotFound):
 		return outcome.Waitf(v1alpha1.AgentNotFoundReason, interval, "Letta no longer has the agent; a new one is made with the next words of a session")
-	}
-	agent := agents[i].ID
-	memory, err := c.Memory(ctx, agent)
-	if errors.Is(err, letta.ErrNotFound) {
-		return outcome.Waitf(v1alpha1.AgentNotFoundReason, interval, "Letta no longer has the agent; a new one is made with the next words of a session")
-	}
-	if err != nil {
+	case err != nil:
 		return r.Connect.LettaError(s.mem, err)
 	}
 	r.Agents.Saw(agent, memory.Revision)
@@ -58,6 +44,10 @@ func (r *Reconciler) follow(ctx context.Context, s *scope) error {
 		if wait := r.wait(st.UpdatedAt); wait > 0 {
 			s.again = wait // not said: it would be a write
 			return nil
+		}
+		sessions, err := r.sessions(ctx, s)
+		if err != nil {
+			return err
 		}
 		session := ""
 		if of := newest(sessions, func(y *v1alpha1.SyncState) bool { return y.MemoryRevision == memory.Revision }); of != nil {
@@ -177,11 +167,12 @@ func (r *Reconciler) stored(ctx context.Context, s *scope, digest string) (strin
 // sessions are those whose agent keeps the block, to name the one that a text
 // came with. What a memory's scope makes
 // of a project is asked again each time: under another scope than before, a
-// block of the whole team must not show one project's memory.
+// block of the whole team must not show one project's memory. They are the
+// cache's own, for reading alone.
 func (r *Reconciler) sessions(ctx context.Context, s *scope) ([]v1alpha1.Session, error) {
 	b := s.block
 	var list v1alpha1.SessionList
-	if err := r.Client.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingFields{"spec.memoryRef.name": b.Spec.MemoryRef.Name}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(b.Namespace), client.MatchingFields{"spec.memoryRef.name": b.Spec.MemoryRef.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list Sessions: %w", err)
 	}
 	var of []v1alpha1.Session

@@ -70,8 +70,13 @@ type Reconciler struct {
 	Recorder events.EventRecorder
 	// Clock tells when a text was seen.
 	Clock clock.PassiveClock
+	// Share is how long what Letta said of a memory's agents is taken for true
+	// for that memory's other blocks. Zero means that each block asks itself.
+	Share time.Duration
 
 	mu sync.Mutex
+	// answers are what Letta said lately.
+	answers answers
 	// putBack says when this process put a block back, should the status have
 	// failed to say so.
 	putBack map[types.NamespacedName]metav1.Time
@@ -153,13 +158,17 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 			DeleteFunc: func(event.DeleteEvent) bool { return false },
 			UpdateFunc: func(e event.UpdateEvent) bool { return revision(e.ObjectOld) != revision(e.ObjectNew) },
 		})).
-		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.blocksOfMemory), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.blocksOfMemory), builder.WithPredicates(predicate.GenerationChangedPredicate{}, news)).
 		// A block that a project has for itself comes before the one of all
 		// projects, and when it goes that one is written again.
-		Watches(&v1alpha1.MemoryBlock{}, handler.EnqueueRequestsFromMapFunc(behind), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.MemoryBlock{}, handler.EnqueueRequestsFromMapFunc(behind), builder.WithPredicates(predicate.GenerationChangedPredicate{}, news)).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 2, ReconciliationTimeout: time.Minute, RateLimiter: status.Backoff()}).
 		Complete(r)
 }
+
+// news are events of what this process did not find when it began: all that it
+// finds are looked at for themselves.
+var news = predicate.Funcs{CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }}
 
 // behind maps a Pinned block of one project to that of all projects.
 func behind(_ context.Context, o client.Object) []reconcile.Request {
@@ -197,7 +206,7 @@ func (r *Reconciler) blocksOf(ctx context.Context, o client.Object) []reconcile.
 // list names the blocks of a namespace that fit.
 func (r *Reconciler) list(ctx context.Context, namespace string, fits func(*v1alpha1.MemoryBlock) bool) []reconcile.Request {
 	var list v1alpha1.MemoryBlockList
-	if err := r.Client.List(ctx, &list, client.InNamespace(namespace)); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(namespace), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing MemoryBlocks of a changed object")
 		return nil
 	}

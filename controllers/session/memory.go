@@ -121,7 +121,7 @@ type objects struct {
 // blockObjects looks which MemoryBlocks there are.
 func (r *Reconciler) blockObjects(ctx context.Context, s *scope, project string) (objects, error) {
 	var list v1alpha1.MemoryBlockList
-	if err := r.Client.List(ctx, &list, client.InNamespace(s.ses.Namespace)); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(s.ses.Namespace), client.UnsafeDisableDeepCopy); err != nil {
 		return objects{}, fmt.Errorf("list MemoryBlocks: %w", err)
 	}
 	have := objects{labels: map[string]bool{}}

@@ -20,7 +20,6 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/manager"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
-	"sigs.k8s.io/controller-runtime/pkg/reconcile"
 	"sigs.k8s.io/controller-runtime/pkg/source"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -74,6 +73,10 @@ type Reconciler struct {
 	// RetryBase is the wait after a first failed turn; it doubles with each
 	// further one, up to maxRetry. Zero means two seconds.
 	RetryBase time.Duration
+	// CompareWithin is the time, from its first reconcile on, in which this
+	// process compares the Sessions that rest with their records, each at a
+	// moment of its own. Zero means at once.
+	CompareWithin time.Duration
 	// Timeout bounds one reconcile. Zero means two minutes.
 	Timeout time.Duration
 	// Slice bounds the segments that one reconcile looks for in the archive
@@ -178,12 +181,16 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 	}()
 	err := r.prepare(ctx, s)
+	var again time.Duration
 	if err == nil {
 		changed, gerr := r.guard(ctx, s)
 		if changed || gerr != nil {
 			return ctrl.Result{RequeueAfter: time.Millisecond}, client.IgnoreNotFound(gerr)
 		}
-		err = r.run(ctx, s)
+		var resting bool
+		if again, resting = r.rest(ctx, s); !resting {
+			err = r.run(ctx, s)
+		}
 	} else {
 		r.Turns.abandon(s.key)
 	}
@@ -212,21 +219,27 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 	for _, f := range s.after {
 		f(ctx)
 	}
-	if left, ok := r.untilExpired(s); ok && err == nil {
+	if err != nil {
+		return res, err
+	}
+	res.RequeueAfter = soonest(res.RequeueAfter, again)
+	if left, ok := r.untilExpired(s); ok && r.compared(s.ses) {
 		if left <= 0 {
 			return ctrl.Result{}, r.expireSession(ctx, s)
 		}
-		if res.RequeueAfter == 0 || left < res.RequeueAfter {
-			res.RequeueAfter = left
-		}
+		res.RequeueAfter = soonest(res.RequeueAfter, left)
 	}
-	return res, err
+	return res, nil
 }
 
 // run runs the phases in order and marks their conditions. A phase that fails
 // or waits leaves those behind it Unknown, unless it stands apart.
 func (r *Reconciler) run(ctx context.Context, s *scope) error {
-	var first error
+	var first, err error
+	if s.redactor, err = r.rules().For(s.mem); err != nil {
+		r.Turns.abandon(s.key)
+		return err
+	}
 	phases := r.phases()
 	if err := r.adopt(ctx, s); err != nil {
 		status.Mark(s.ses, phases[0].condition, err)
@@ -304,9 +317,6 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("get TeamMemory: %w", err)
 	}
-	if s.redactor, err = r.rules().For(s.mem); err != nil {
-		return err
-	}
 	if s.ses.Status.SyncState == nil {
 		s.ses.Status.SyncState = &v1alpha1.SyncState{LastProcessedIndex: -1}
 	}
@@ -353,11 +363,14 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 		return fmt.Errorf("add what clears marks: %w", err)
 	}
 	return ctrl.NewControllerManagedBy(mgr).
+		// What a new process finds has low priority there.
 		For(&v1alpha1.Session{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
-		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOf(memoryIndex)), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.Session{}, first(), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		// Its counters move every minute, and are no new generation.
+		Watches(&v1alpha1.TeamMemory{}, r.concerned(memoryIndex), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// A Workstation's grants change often and matter to no Session; that
 		// it came or went does.
-		Watches(&v1alpha1.Workstation{}, handler.EnqueueRequestsFromMapFunc(r.sessionsOf(workstationIndex)), builder.WithPredicates(predicate.Funcs{
+		Watches(&v1alpha1.Workstation{}, r.concerned(workstationIndex), builder.WithPredicates(predicate.Funcs{
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
 		WatchesRawSource(source.Channel(r.Turns.Events, &handler.EnqueueRequestForObject{})).
@@ -375,20 +388,4 @@ func (r *Reconciler) leaveNoMark(ctx context.Context) error {
 	<-ctx.Done()
 	r.trials.leave(ctx, "")
 	return nil
-}
-
-// sessionsOf maps an object to the Sessions that name it in an indexed field.
-func (r *Reconciler) sessionsOf(index string) handler.MapFunc {
-	return func(ctx context.Context, o client.Object) []reconcile.Request {
-		var list v1alpha1.SessionList
-		if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.MatchingFields{index: o.GetName()}); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing Sessions of a changed object")
-			return nil
-		}
-		requests := make([]reconcile.Request, len(list.Items))
-		for i := range list.Items {
-			requests[i].NamespacedName = client.ObjectKeyFromObject(&list.Items[i])
-		}
-		return requests
-	}
 }

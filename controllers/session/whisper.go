@@ -103,7 +103,7 @@ func (r *Reconciler) expire(st *v1alpha1.SessionStatus) {
 // recipients are the public keys of the owner's newest workstations.
 func (r *Reconciler) recipients(ctx context.Context, s *scope) ([]string, error) {
 	var list v1alpha1.WorkstationList
-	if err := r.Client.List(ctx, &list, client.InNamespace(s.ses.Namespace), client.MatchingFields{ownerIndex: s.ses.Spec.Owner}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(s.ses.Namespace), client.MatchingFields{ownerIndex: s.ses.Spec.Owner}, client.UnsafeDisableDeepCopy); err != nil {
 		return nil, fmt.Errorf("list the owner's workstations: %w", err)
 	}
 	slices.SortFunc(list.Items, func(a, b v1alpha1.Workstation) int {

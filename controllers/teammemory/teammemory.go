@@ -166,7 +166,7 @@ func (r *Reconciler) due(m *v1alpha1.TeamMemory) bool {
 // count renews the counters from the cache.
 func (r *Reconciler) count(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	var list v1alpha1.SessionList
-	if err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{budget.MemoryIndex: m.Name}); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(m.Namespace), client.MatchingFields{budget.MemoryIndex: m.Name}, client.UnsafeDisableDeepCopy); err != nil {
 		return fmt.Errorf("list Sessions: %w", err)
 	}
 	m.Status.Sessions, m.Status.Lagging = int64(len(list.Items)), 0

@@ -25,6 +25,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/builder"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/controller"
+	"sigs.k8s.io/controller-runtime/pkg/event"
 	"sigs.k8s.io/controller-runtime/pkg/handler"
 	"sigs.k8s.io/controller-runtime/pkg/predicate"
 	"sigs.k8s.io/controller-runtime/pkg/reconcile"
@@ -181,7 +182,7 @@ func (r *Reconciler) sign(ctx context.Context, mem *v1alpha1.TeamMemory, bucket 
 // waiting maps a TeamMemory to its Workstations with an open request.
 func (r *Reconciler) waiting(ctx context.Context, o client.Object) []reconcile.Request {
 	var list v1alpha1.WorkstationList
-	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace())); err != nil {
+	if err := r.Client.List(ctx, &list, client.InNamespace(o.GetNamespace()), client.UnsafeDisableDeepCopy); err != nil {
 		ctrl.LoggerFrom(ctx).Error(err, "Listing Workstations of a changed TeamMemory")
 		return nil
 	}
@@ -204,7 +205,9 @@ func (r *Reconciler) SetupWithManager(mgr ctrl.Manager) error {
 	return ctrl.NewControllerManagedBy(mgr).
 		For(&v1alpha1.Workstation{}, builder.WithPredicates(predicate.GenerationChangedPredicate{})).
 		// Whoever waits for a grant because of the memory's spec sees its correction.
-		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.GenerationChangedPredicate{})).
+		Watches(&v1alpha1.TeamMemory{}, handler.EnqueueRequestsFromMapFunc(r.waiting), builder.WithPredicates(predicate.GenerationChangedPredicate{}, predicate.Funcs{
+			CreateFunc: func(e event.CreateEvent) bool { return !e.IsInInitialList }, // each Workstation is looked at then
+		})).
 		WithOptions(controller.Options{MaxConcurrentReconciles: 4, ReconciliationTimeout: time.Minute, RateLimiter: status.Backoff()}).
 		Complete(r)
 }
