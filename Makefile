@@ -21,6 +21,7 @@ E2E_ROUNDS ?= 3
 # The guards that make guards takes out, by commas; all when empty.
 GUARDS ?=
 BENCH_BYTES ?= 1G
+SCALE_SESSIONS ?= 10000
 # What keeps the memory in demo and dev: rules, a stand-in that needs nothing,
 # or appserver, the real one, which needs npm once, and git.
 LETTA ?= rules
@@ -117,6 +118,13 @@ bench-delivery: build thread-tools ## Measure the promises about delivery alone,
 bench-hooks: build ## Measure the promises about the hook alone, as a whole process (Linux).
 	go build -o bin/hookbench ./test/bench
 	bin/hookbench bars
+
+# Ten to twenty minutes, nearly all of them for making the Sessions, so it is no
+# part of bench; SCALE_SESSIONS=1000 is two.
+.PHONY: bench-scale
+bench-scale: build thread-tools ## Measure one controller and many Sessions (SCALE_SESSIONS=10000).
+	go build -o bin/scale ./test/bench/scale
+	bin/scale -sessions $(SCALE_SESSIONS)
 
 .PHONY: bench-go
 bench-go: ## Run the Go benchmarks.

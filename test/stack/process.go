@@ -47,6 +47,9 @@ func start(name, logfile, path string, env []string, args ...string) (*Process, 
 	return p, nil
 }
 
+// PID is the process's id.
+func (p *Process) PID() int { return p.cmd.Process.Pid }
+
 // Exited is closed once the process has ended.
 func (p *Process) Exited() <-chan struct{} { return p.done }
 

@@ -66,6 +66,8 @@ type Stack struct {
 	App   *appservertest.Server
 	// Admin is a client that RBAC does not bind.
 	Admin client.WithWatch
+	// ControllerFlags are added to the controller's, and win.
+	ControllerFlags []string
 
 	bin        string
 	letta      LettaServer // the stand-in
@@ -229,10 +231,12 @@ func (s *Stack) StartController(ctx context.Context, env ...string) (*Process, e
 	}
 	p, err := start("undersong-controller", s.path("logs/controller.log"), filepath.Join(s.bin, "undersong-controller"),
 		append(basicEnv(s.Dir), env...),
-		"--kubeconfig", path, "--metrics-bind-address=0", "--health-probe-bind-address=0",
-		"--leader-elect-namespace", kube.ControllerNamespace,
-		// Short, so that a test that kills the controller need not wait.
-		"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms")
+		append([]string{
+			"--kubeconfig", path, "--metrics-bind-address=0", "--health-probe-bind-address=0",
+			"--leader-elect-namespace", kube.ControllerNamespace,
+			// Short, so that a test that kills the controller need not wait.
+			"--leader-elect-lease-duration=3s", "--leader-elect-renew-deadline=2s", "--leader-elect-retry-period=500ms",
+		}, s.ControllerFlags...)...)
 	if err != nil {
 		return nil, err
 	}
