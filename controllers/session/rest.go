@@ -38,7 +38,7 @@ func rests(ses *v1alpha1.Session) bool {
 	for i := range ses.Spec.Writers {
 		w := &ses.Spec.Writers[i]
 		sync := syncOf(ses, w.Workstation)
-		if sync == nil || sync.Verified.Segments != w.Segments || sync.Verified.Chain != w.Chain || len(sync.Held) > 0 || len(sync.Wanted) > 0 {
+		if sync == nil || sync.Verified.Segments != w.Segments || sync.Verified.Chain != w.Chain || len(sync.Held) > 0 || len(sync.Wanted) > 0 || sync.Origin != "" {
 			return false
 		}
 	}

@@ -46,6 +46,7 @@ func TestRests(t *testing.T) {
 		"behind":                 func(s *v1alpha1.Session) { s.Status.SyncState.Writers[0].Delivered.Segments-- },
 		"with a held segment":    func(s *v1alpha1.Session) { s.Status.SyncState.Writers[0].Held = []v1alpha1.HeldSegment{{Segment: 2}} },
 		"with a wanted segment":  func(s *v1alpha1.Session) { s.Status.SyncState.Writers[0].Wanted = []int64{2} },
+		"of doubtful origin":     func(s *v1alpha1.Session) { s.Status.SyncState.Writers[0].Origin = v1alpha1.OriginArchive },
 		"in mid-turn":            func(s *v1alpha1.Session) { s.Status.SyncState.Delivery.Phase = v1alpha1.DeliverySending },
 		"answered, unpublished":  func(s *v1alpha1.Session) { s.Status.SyncState.Delivery.Phase = v1alpha1.DeliveryDelivered },
 		"with something parked":  func(s *v1alpha1.Session) { s.Status.SyncState.Parked = []v1alpha1.ParkedDelivery{{}} },
