@@ -133,7 +133,7 @@ var promises = []guard{
 	{
 		name: "kept/head", test: "TestProof", in: onCommands,
 		why: "verify does not hold the cluster's head against the receipts", says: `another_(upload|archive)`,
-		cuts: []cut{{"agent/cli/verify.go", "\t\tcase head != chain:\n", "\t\tcase chain == \"\":\n"}},
+		cuts: []cut{{"agent/cli/verify.go", "\t\tcase head != chain:\n", "\t\tcase head == \"\":\n"}},
 	},
 	{
 		name: "kept/hole", test: "TestProof", in: onCommands,
@@ -268,5 +268,18 @@ var promises = []guard{
 		name: "quiet/environment", test: "TestTheDaemonsEnvironmentIsTheRecordedOne", in: onCommands,
 		why: "the daemon keeps the environment of whoever starts it", says: `environment \(-want \+got\)`,
 		cuts: []cut{{"agent/cli/daemoncmd.go", "strings.HasPrefix(name, \"UNDERSONG_\") {", "name != \"\" {"}},
+	},
+	{
+		name: "quiet/hostile-environment", test: "TestAHostileRepository", in: onThread,
+		why: "the environment that a repository's settings give the hook reaches the daemon: through the hook that starts it and in the daemon itself, each of which would do", says: `connections to the repository's proxy|came into the daemon's environment`,
+		cuts: []cut{
+			{"agent/hook/daemon.go", "\tslices.Sort(env)\n\treturn env\n", "\tslices.Sort(env)\n\treturn append(os.Environ(), env...)\n"},
+			{"agent/cli/daemoncmd.go", "\tif err := recordedEnvironment(config); err != nil {\n", "\tif err := error(nil); err != nil {\n"},
+		},
+	},
+	{
+		name: "quiet/hostile-home", test: "TestAHostileRepository", in: onThread,
+		why: "a configuration that came with a repository, which names its own programs, is taken for the user's", says: `the person's files|the repository's own state directory`,
+		cuts: []cut{{"agent/note/config.go", "\tif err := private(info); err != nil {\n", "\tif err := error(nil); err != nil {\n"}},
 	},
 }
