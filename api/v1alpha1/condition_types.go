@@ -82,6 +82,12 @@ const (
 	// LabelRejectedReason, of an event: an agent keeps memory under names that
 	// are no labels; it is not shown.
 	LabelRejectedReason = "LabelRejected"
+	// AgentBroughtUpReason, of an event: an agent that an older version made got
+	// the instruction and the blocks of this one.
+	AgentBroughtUpReason = "AgentBroughtUp"
+	// AgentKeptReason, of an event: a person changed an agent's instruction, and
+	// a newer one is not put in its place.
+	AgentKeptReason = "AgentKept"
 	// BlockLimitReason, of an event: a memory has more blocks than are shown.
 	BlockLimitReason = "BlockLimit"
 	// FailedReason: none of the others; the message says what happened.

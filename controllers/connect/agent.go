@@ -257,12 +257,6 @@ func (a *Agents) find(ctx context.Context, c letta.Client, m *v1alpha1.TeamMemor
 	return agent, err
 }
 
-// Reasons of events about an agent that an older version of undersong made.
-const (
-	eventAgentBroughtUp = "AgentBroughtUp"
-	eventAgentKept      = "AgentKept"
-)
-
 // bringUp gives an agent that an older version made the instruction of this
 // one, and the blocks that it lacks. What it has learned stays. An instruction
 // that a person changed at Letta stays, too, and an event says so.
@@ -276,7 +270,7 @@ func (a *Agents) bringUp(ctx context.Context, c letta.Client, m *v1alpha1.TeamMe
 		return agent, nil
 	}
 	if !ownText(agent.System) {
-		a.tell(m, corev1.EventTypeWarning, eventAgentKept, agent.ID, "the instruction of agent %s was changed at Letta and is kept; the one of this version differs, see the runbook \"An agent with an old instruction\"")
+		a.tell(m, corev1.EventTypeWarning, v1alpha1.AgentKeptReason, agent.ID, "the instruction of agent %s was changed at Letta and is kept; the one of this version differs, see the runbook \"An agent with an old instruction\"")
 		return agent, nil
 	}
 	memory, err := c.Memory(ctx, agent.ID)
@@ -296,7 +290,7 @@ func (a *Agents) bringUp(ctx context.Context, c letta.Client, m *v1alpha1.TeamMe
 	if err != nil {
 		return letta.Agent{}, err
 	}
-	a.tell(m, corev1.EventTypeNormal, eventAgentBroughtUp, agent.ID, "agent %s was made by an older version; it has the instruction and the blocks of this one now, and keeps what it has learned")
+	a.tell(m, corev1.EventTypeNormal, v1alpha1.AgentBroughtUpReason, agent.ID, "agent %s was made by an older version; it has the instruction and the blocks of this one now, and keeps what it has learned")
 	return agent, nil
 }
 

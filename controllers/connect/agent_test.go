@@ -145,9 +145,9 @@ func TestAnAgentOfAnOlderVersionIsBroughtUp(t *testing.T) {
 		up     bool
 		event  string
 	}{
-		"older":   {"it has an instruction of ours", instructions, []string{templateTag + "1", "somebody's own"}, true, eventAgentBroughtUp},
-		"oldest":  {"there were no versions then", instructions, nil, true, eventAgentBroughtUp},
-		"changed": {"a person wrote it", "Be brief.", []string{templateTag + "1"}, false, eventAgentKept},
+		"older":   {"it has an instruction of ours", instructions, []string{templateTag + "1", "somebody's own"}, true, v1alpha1.AgentBroughtUpReason},
+		"oldest":  {"there were no versions then", instructions, nil, true, v1alpha1.AgentBroughtUpReason},
+		"changed": {"a person wrote it", "Be brief.", []string{templateTag + "1"}, false, v1alpha1.AgentKeptReason},
 		"today's": {"there is nothing to do", "Whatever.", []string{templateTag + templateVersion}, false, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
