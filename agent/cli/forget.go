@@ -254,6 +254,9 @@ func wroteSince(state *spool.State, since time.Time) bool {
 // accounted says whether there is a receipt for each segment up to the head, all
 // of one chain: only then all lines are known that have left.
 func accounted(receipts []spool.Receipt, state *spool.State, workstation string) bool {
+	if slices.ContainsFunc(state.Earlier, func(p spool.Place) bool { return p.Generation > 0 || p.Offset > 0 }) {
+		return false // an earlier registration has sent what is before
+	}
 	chain := segment.Start(state.Name, workstation)
 	next := int64(1)
 	for _, r := range receipts {

@@ -115,3 +115,28 @@ func TestProof(t *testing.T) {
 		})
 	}
 }
+
+// TestARegistrationThatGoesOn: what an earlier one has sent is no gap, and no
+// receipt of it is left by which lines could be forgotten by their time.
+func TestARegistrationThatGoesOn(t *testing.T) {
+	state, receipts := told()
+	if !accounted(receipts, &state, "ws") {
+		t.Error("all receipts are there, and lines are not accounted for")
+	}
+	for i := range receipts {
+		receipts[i].Offset, receipts[i].EndOffset = receipts[i].Offset+100, receipts[i].EndOffset+100
+	}
+	receipts[1].Withheld, state.Cursors = nil, nil
+	p := &proof{Name: state.Name, Workstation: "ws"}
+	if p.fromReceipts(&state, receipts); !strings.Contains(p.Gap, "bytes 0 to 100 of main are in no segment") {
+		t.Errorf("without an earlier registration the gap is %q", p.Gap)
+	}
+	state.Earlier = []spool.Place{{Stream: "main", Offset: 100}}
+	p = &proof{Name: state.Name, Workstation: "ws"}
+	if p.fromReceipts(&state, receipts); p.Gap != "" {
+		t.Errorf("gap %q", p.Gap)
+	}
+	if accounted(receipts, &state, "ws") {
+		t.Error("what an earlier registration has sent is taken for accounted for")
+	}
+}

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -389,6 +390,53 @@ func TestAWithdrawnSessionSaysWhatIsGone(t *testing.T) {
 	})
 	if state := k.local(); !state.Withdrawn {
 		t.Errorf("state %+v", state)
+	}
+}
+
+// TestASessionThatComesBackWithABacklog: Sessions were deleted by mistake, or with
+// the cluster's memory, and a lead made them again from the archive. What waited
+// was dropped; it is read again.
+func TestASessionThatComesBackWithABacklog(t *testing.T) {
+	s := newTeam(t)
+	put := &faulty{}
+	m := newMachine(t, s, "ada")
+	m.options.Transport = put.wrap(http.DefaultTransport)
+	stop := m.start()
+	k := m.talk()
+	first := k.turn("q", "a")
+	k.settled(2)
+	archived := k.live()
+	put.down.Store(true)
+	second := k.turn("q2", "a2")
+	waits := func(want bool) {
+		t.Helper()
+		eventually(t, "the session is withdrawn, or is not", func() error {
+			if state := k.local(); state.Withdrawn != want || len(state.Segments) > 0 && want {
+				return errFault
+			}
+			return nil
+		})
+	}
+	eventually(t, "the lines wait", func() error {
+		if k.local().Head.Lines != 4 {
+			return errFault
+		}
+		return nil
+	})
+	must(t, adminClient(t).Delete(t.Context(), archived.DeepCopy()))
+	waits(true)
+	again := &v1alpha1.Session{ObjectMeta: metav1.ObjectMeta{Namespace: archived.Namespace, Name: archived.Name}, Spec: archived.Spec}
+	for i := range again.Spec.Writers {
+		again.Spec.Writers[i].Slots = nil
+	}
+	must(t, adminClient(t).Create(t.Context(), again))
+	waits(false)
+	put.down.Store(false)
+	stop()
+	m.start() // at every start what was not read is
+	k.settled(6)
+	if diff := cmp.Diff(append(slices.Clone(first), append(first, second...)...), s.lines(k.name(), segment.MainStream)); diff != "" {
+		t.Errorf("archive (-want +got):\n%s", diff)
 	}
 }
 

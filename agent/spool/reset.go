@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
@@ -68,6 +69,33 @@ func Reset(o Options, id, uid string, entry *v1alpha1.Writer) error {
 		}
 	}
 	return nil
+}
+
+// Made says whether the session's chain once had this head after so many
+// segments, also when nothing of them is left here but receipts.
+func (s *Session) Made(segments int64, chain string) (bool, error) {
+	receipts, err := Receipts(s.spool.options.Dir, s.State().SessionID)
+	if err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(receipts, func(r Receipt) bool { return r.Seq == segments && r.Chain == chain }), nil
+}
+
+// Adopt lets a withdrawn session go on from the entry of a Session that was made
+// again from the archive: what waited was dropped, so all but what was withheld is
+// read again.
+func (s *Session) Adopt(uid string, entry *v1alpha1.Writer) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next, err := startOver(s.spool.options.Dir, s.state.SessionID, &s.state)
+	if err != nil {
+		return fmt.Errorf("adopt session: %w", err)
+	}
+	mark := Mark{Segments: entry.Segments, Lines: entry.Lines, Bytes: entry.Bytes, Chain: entry.Chain}
+	next.Name, next.UID, next.Project, next.Branch = s.state.Name, uid, s.state.Project, s.state.Branch
+	next.Processed, next.Active, next.WroteIndex = s.state.Processed, s.state.Active, s.state.WroteIndex
+	next.Head, next.Verified, next.Applied = mark, mark, entry
+	return s.saveLocked(next)
 }
 
 // startOver returns the state of a session of which nothing was read, with what

@@ -131,8 +131,13 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 			if !state.Withdrawn {
 				w.gone(session, &state, false)
 			}
-			return
+			if !w.adopt(session, live) {
+				return
+			}
+			state = session.State()
 		}
+	}
+	if state.UID != "" && state.UID != string(live.UID) {
 		w.Log.Info("The session was made again in the cluster", "Session", session.Name())
 		w.local(state.SessionID, session.Update(func(state *spool.State) {
 			state.UID, state.Withdrawn, state.Applied = string(live.UID), false, nil
@@ -160,6 +165,26 @@ func (w *Watcher) session(live *v1alpha1.Session) {
 		w.whispers(session, live),
 		w.stateFiles(session, live),
 	))
+}
+
+// adopt lets a session that was withdrawn go on, where the Session was made again
+// from the archive and that has a head of ours: nobody wanted it to be deleted, or
+// somebody wants it back. What was dropped is read again from there.
+func (w *Watcher) adopt(session *spool.Session, live *v1alpha1.Session) bool {
+	i := slices.IndexFunc(live.Spec.Writers, func(entry v1alpha1.Writer) bool { return entry.Workstation == w.Workstation })
+	if i < 0 || live.Spec.Writers[i].Segments == 0 {
+		return false
+	}
+	entry := live.Spec.Writers[i].DeepCopy()
+	state := session.State()
+	made, err := session.Made(entry.Segments, entry.Chain)
+	if err == nil && made && state.Withdrawn {
+		w.Log.Info("The session was made again in the cluster and is read again from what that has", "Session", live.Name)
+		err = session.Adopt(string(live.UID), entry)
+		w.Changed()
+	}
+	w.local(state.SessionID, err)
+	return err == nil && made && state.Withdrawn
 }
 
 // local tells of an error of the local disk.
