@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"sigs.k8s.io/yaml"
 
@@ -24,6 +25,7 @@ const (
 	ReasonOptOut      = "opted out by the repository"
 	ReasonOptOutFile  = "opt-out file cannot be read"
 	ReasonNoFolder    = "no working directory"
+	ReasonGone        = "working directory is gone"
 )
 
 // optOutFile, in the root of a repository, can switch capture off there.
@@ -62,12 +64,60 @@ type Decision struct {
 	Redact []string
 }
 
-// Decide answers for one folder, as it is now.
-func (f *Finder) Decide(cwd string, rules Rules) Decision {
+// Facts are what a folder says of itself.
+type Facts struct {
+	Project Project
+
+	// Wish is ReasonIncluded, or why the repository is not to be heard; Redact
+	// what it wants to be redacted besides.
+	Wish   string
+	Redact []string
+}
+
+// ErrGone is returned for a working directory that is not there any more. What was
+// said in it is not its parent's: a clone may have lain in it.
+var ErrGone = errors.New("working directory is gone")
+
+// worktrees is where Claude Code makes worktrees, which it removes again, in the
+// repository that they are of.
+var worktrees = filepath.FromSlash("/.claude/worktrees/")
+
+// Look returns the facts of a folder as they are now.
+func (f *Finder) Look(cwd string) (Facts, error) {
+	if !filepath.IsAbs(cwd) {
+		return Facts{}, ErrCwd
+	}
+	if _, err := os.Stat(cwd); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
+		repository, _, found := strings.Cut(filepath.Clean(cwd), worktrees)
+		if _, there := gitDirOf(repository); !found || !there {
+			return Facts{}, ErrGone
+		}
+		cwd = repository
+	}
 	project, err := f.Project(cwd)
 	if err != nil {
+		return Facts{}, err
+	}
+	facts := Facts{Project: project}
+	facts.Wish, facts.Redact = f.optOut(project.Root)
+	return facts, nil
+}
+
+// Decide answers for one folder, as it is now.
+func (f *Finder) Decide(cwd string, rules Rules) Decision {
+	facts, err := f.Look(cwd)
+	switch {
+	case errors.Is(err, ErrGone):
+		return Decision{Reason: ReasonGone}
+	case err != nil:
 		return Decision{Reason: ReasonNoFolder}
 	}
+	return facts.Decide(rules)
+}
+
+// Decide answers for a folder of which these are the facts.
+func (f Facts) Decide(rules Rules) Decision {
+	project := f.Project
 	d := Decision{Project: project}
 	switch {
 	case matchAny(rules.Exclude, project.Remote):
@@ -77,7 +127,7 @@ func (f *Finder) Decide(cwd string, rules Rules) Decision {
 	case !project.Outside && !matchAny(rules.Include, project.Remote):
 		d.Reason = ReasonNotIncluded
 	default:
-		d.Reason, d.Redact = f.optOut(project.Root)
+		d.Reason, d.Redact = f.Wish, f.Redact
 		d.Allowed = d.Reason == ReasonIncluded
 	}
 	return d

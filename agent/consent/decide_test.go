@@ -27,6 +27,7 @@ func TestDecide(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			dir := realTemp(t)
 			repository(t, dir, acme)
+			write(t, filepath.Join(dir, "src", "main.go"), "package main\n")
 			var f consent.Finder
 			want := consent.Decision{Allowed: tc.want == consent.ReasonIncluded, Reason: tc.want, Project: api(dir)}
 			if diff := cmp.Diff(want, f.Decide(filepath.Join(dir, "src"), tc.rules)); diff != "" {
@@ -64,6 +65,28 @@ func TestDecideOutside(t *testing.T) {
 	}
 }
 
+// TestDecideOfAFolderThatIsGone: what was said in it is nobody's, but for a worktree
+// that Claude Code made in the repository.
+func TestDecideOfAFolderThatIsGone(t *testing.T) {
+	all := consent.Rules{Include: []string{"**"}, Outside: true}
+	dir := realTemp(t)
+	repository(t, dir, acme)
+	var f consent.Finder
+	for folder, want := range map[string]string{
+		"vendor/clone":             consent.ReasonGone,
+		".git/config/x":            consent.ReasonGone,
+		".claude/worktrees/w":      consent.ReasonIncluded,
+		".claude/worktrees/w/src":  consent.ReasonIncluded,
+		"x/.claude/worktrees/w":    consent.ReasonGone,
+		".claude/worktrees":        consent.ReasonGone,
+		"../.claude/worktrees/w/x": consent.ReasonGone,
+	} {
+		if got := f.Decide(filepath.Join(dir, filepath.FromSlash(folder)), all); got.Reason != want {
+			t.Errorf("%s: %+v, want %s", folder, got, want)
+		}
+	}
+}
+
 func TestOptOut(t *testing.T) {
 	all := consent.Rules{Include: []string{"**"}, Outside: true}
 	for name, tc := range map[string]struct {
@@ -89,6 +112,7 @@ func TestOptOut(t *testing.T) {
 			dir := realTemp(t)
 			repository(t, dir, acme)
 			write(t, filepath.Join(dir, ".undersong.yaml"), tc.content)
+			write(t, filepath.Join(dir, "src", "main.go"), "package main\n")
 			var f consent.Finder
 			for range 2 { // the second time from memory
 				got := f.Decide(filepath.Join(dir, "src"), all)

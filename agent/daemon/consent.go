@@ -1,12 +1,14 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/read"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -22,6 +24,9 @@ type rules struct {
 	finder   *consent.Finder
 	settings *settings
 	view     *status.View
+
+	// places are those of the session that is read, for folders that are gone.
+	places map[string]spool.Folder
 
 	// team are the team's own redaction rules, as begin found them.
 	team []redact.Rule
@@ -44,7 +49,14 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 		return read.Verdict{Reason: reasonHeadless}
 	}
 	include, exclude, _ := r.view.Capture() // unknown: nothing matches
-	d := r.finder.Decide(cwd, TeamRules(include, exclude, r.settings.config.Exclude, hears))
+	facts, err := r.facts(cwd)
+	switch {
+	case errors.Is(err, consent.ErrGone):
+		return read.Verdict{Reason: consent.ReasonGone}
+	case err != nil:
+		return read.Verdict{Reason: consent.ReasonNoFolder}
+	}
+	d := facts.Decide(TeamRules(include, exclude, r.settings.config.Exclude, hears))
 	if !d.Allowed {
 		return read.Verdict{Reason: d.Reason}
 	}
@@ -77,9 +89,11 @@ func (r *rules) redactor(expressions []string) (*redact.Redactor, error) {
 }
 
 // begin takes the team's rules as they are now, for one batch, and returns the
-// redactor of what is in no repository with rules of its own. It fails while they
+// redactor of what is in no repository with rules of its own. places are those that
+// the session was in. It fails while they
 // cannot be used: then nothing is read, and so nothing is lost.
-func (r *rules) begin(builtIn *redact.Redactor) (*redact.Redactor, error) {
+func (r *rules) begin(builtIn *redact.Redactor, places map[string]spool.Folder) (*redact.Redactor, error) {
+	r.places = places
 	r.team = r.view.Rules()
 	if len(r.team) == 0 {
 		return builtIn, nil

@@ -209,9 +209,12 @@ func (d *daemon) newLoop(ctx context.Context) (*loop, error) {
 	return &loop{
 		home: d.Home, config: d.config, settings: settings, clock: d.Clock, timing: *d.Timing, idle: d.idle(),
 		spool: d.spool, view: d.view, baseline: baseline, trouble: d.trouble, log: d.log,
-		redactor: func() (*redact.Redactor, error) { return consent.begin(d.redactor) },
-		reader:   &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
-		place:    consent.place, projects: &d.projects, wrong: d.trouble.all,
+		redactor: func(places map[string]spool.Folder) (*redact.Redactor, error) {
+			return consent.begin(d.redactor, places)
+		},
+		sight:  consent.look,
+		reader: &read.Reader{Redactor: d.redactor, Clock: d.Clock, Decide: consent.decide, Policy: consent.policy},
+		place:  consent.place, projects: &d.projects, wrong: d.trouble.all,
 		notes: told, room: d.room, spooled: d.wake,
 	}, nil
 }

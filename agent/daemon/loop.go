@@ -43,7 +43,8 @@ type loop struct {
 	idle     time.Duration // 0: never leave
 	spool    *spool.Spool
 	reader   *read.Reader
-	redactor func() (*redact.Redactor, error) // for the next batch
+	redactor func(places map[string]spool.Folder) (*redact.Redactor, error) // for the next batch of a session
+	sight    func(cwd string) (spool.Folder, bool)
 	place    func(cwd string) (whisper.Place, bool)
 	projects *status.Projects
 	wrong    func() []Trouble

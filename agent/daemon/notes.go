@@ -97,7 +97,10 @@ func (l *loop) takeNote(ctx context.Context, file note.File) bool {
 	case errors.Is(err, spool.ErrSessionID), errors.Is(err, spool.ErrDamaged):
 		l.trouble.Set(partSession+n.Session, err.Error())
 	case err == nil:
-		if err = session.Update(func(state *spool.State) { learn(state, n) }); err == nil {
+		if err = session.Update(func(state *spool.State) {
+			learn(state, n)
+			visit(state, n, l.sight)
+		}); err == nil {
 			l.settleIn(n)
 			l.plan(session.State(), n)
 			err = l.greet(ctx, session, n)

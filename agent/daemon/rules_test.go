@@ -49,7 +49,7 @@ func TestTheTeamsRulesOnAWorkstation(t *testing.T) {
 	see()
 	begin := func() *redact.Redactor {
 		t.Helper()
-		r, err := rules.begin(builtIn)
+		r, err := rules.begin(builtIn, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -70,7 +70,7 @@ func TestTheTeamsRulesOnAWorkstation(t *testing.T) {
 		t.Errorf("the team's and the repository's: %q", clean)
 	}
 	see(v1alpha1.RedactionRule{Name: "open", Pattern: "("})
-	if _, err := rules.begin(builtIn); err == nil {
+	if _, err := rules.begin(builtIn, nil); err == nil {
 		t.Error("rules that cannot be used: there is a redactor all the same")
 	}
 	if again := status.OpenView(home); len(again.Rules()) != 1 {

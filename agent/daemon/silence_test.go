@@ -113,7 +113,7 @@ func (e *evening) restart() {
 	rules := newConsent(settings, view)
 	e.loop = &loop{
 		home: e.home, config: e.config, settings: settings, clock: e.clock, timing: DefaultTiming, spool: queue, view: view, baseline: before,
-		trouble: noTrouble{}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), spooled: func() {}, redactor: func() (*redact.Redactor, error) { return rules.begin(e.redactor) },
+		trouble: noTrouble{}, log: slog.New(slog.NewTextHandler(io.Discard, nil)), spooled: func() {}, redactor: func(places map[string]spool.Folder) (*redact.Redactor, error) { return rules.begin(e.redactor, places) }, sight: rules.look,
 		reader: &read.Reader{Redactor: e.redactor, Clock: e.clock, Decide: rules.decide, Policy: rules.policy},
 	}
 	e.loop.begin()

@@ -69,7 +69,7 @@ func (l *loop) step(ctx context.Context, id string) {
 		return
 	}
 	var err error
-	if l.reader.Redactor, err = l.redactor(); err != nil {
+	if l.reader.Redactor, err = l.redactor(state.Folders); err != nil {
 		l.block(id, teamRules)
 		return
 	}

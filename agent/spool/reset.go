@@ -104,7 +104,7 @@ func (s *Session) Adopt(uid string, entry *v1alpha1.Writer) error {
 func startOver(dir, id string, old *State) (State, error) {
 	next := State{
 		Version: stateVersion, SessionID: id,
-		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles,
+		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles, Folders: old.Folders,
 		FirstNote: old.FirstNote, Noticed: old.Noticed, Ending: old.Ending || old.Ended,
 		ForkedAt: old.ForkedAt, ForkedFrom: old.ForkedFrom, Entrypoint: old.Entrypoint, Nested: old.Nested,
 		Cursors: map[string]read.Cursor{},

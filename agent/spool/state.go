@@ -93,6 +93,10 @@ type State struct {
 	AgentFiles map[string]string `json:"agentFiles,omitempty"`
 	FirstNote  time.Time         `json:"firstNote"`
 
+	// Folders are those that notes named, as they were when the newest of
+	// them came: what is asked of one that is gone.
+	Folders map[string]Folder `json:"folders,omitempty"`
+
 	// ForkedAt is when a note told that the session begins as a copy.
 	ForkedAt time.Time `json:"forkedAt,omitzero"`
 
@@ -131,6 +135,17 @@ type State struct {
 	Applied *v1alpha1.Writer `json:"applied,omitempty"`
 }
 
+// Folder is what a folder said of itself: its project, whether it wanted to be
+// heard ("" if it did), and the expressions that it wanted redacted.
+type Folder struct {
+	Name    string    `json:"name"`
+	Remote  string    `json:"remote"`
+	Outside bool      `json:"outside,omitempty"`
+	Wish    string    `json:"wish,omitempty"`
+	Redact  []string  `json:"redact,omitempty"`
+	At      time.Time `json:"at"` // when it became so
+}
+
 // Processed says how many lines of a session, of all workstations, the cluster
 // has processed, how many it has and did not yet, and when the first number
 // last grew, or the second was 0, as far as this workstation knows.
@@ -143,6 +158,7 @@ type Processed struct {
 // clone returns a copy that shares nothing that is changed in place.
 func (s State) clone() State {
 	s.AgentFiles = maps.Clone(s.AgentFiles)
+	s.Folders = maps.Clone(s.Folders)
 	s.Cursors = maps.Clone(s.Cursors)
 	for stream, cursor := range s.Cursors {
 		s.Cursors[stream] = cursor.Clone()
