@@ -7,6 +7,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/transcript"
 )
 
@@ -53,6 +54,45 @@ func TestThePolicyIsKeptOnTheWorkstation(t *testing.T) {
 			}
 			if len(second.Cursor.Calls) != 0 {
 				t.Errorf("calls that have their results are still waited for: %v", second.Cursor.Calls)
+			}
+		})
+	}
+}
+
+// TestTheRepositorysOwnRulesHoldForTheBranch: its name stands unsealed in the
+// Session.
+func TestTheRepositorysOwnRulesHoldForTheBranch(t *testing.T) {
+	own, err := redact.New(redact.Options{Project: []redact.Rule{{Pattern: `(?i)bluebird`}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	said := func(n int, cwd, branch string) string {
+		return fmt.Sprintf(`{"type":"user","uuid":"u%d","sessionId":%q,"cwd":%q,"gitBranch":%q,"origin":{"kind":"human"},"message":{"role":"user","content":"words"}}`, n, session, cwd, branch)
+	}
+	r := newReader(t)
+	r.Decide = func(cwd, entrypoint string) Verdict {
+		v := decide(cwd, entrypoint)
+		if cwd == "/tide" {
+			v.Redactor = own
+		}
+		return v
+	}
+	for name, tc := range map[string]struct {
+		lines []string
+		want  string
+	}{
+		"one folder":            {[]string{said(1, "/tide", "feature/bluebird-offer")}, "feature/[redacted:project-1]-offer"},
+		"then one without":      {[]string{said(1, "/tide", "feature/bluebird-offer"), said(2, "/tide-hotfix", "")}, "feature/[redacted:project-1]-offer"},
+		"then another branch":   {[]string{said(1, "/tide", "feature/bluebird-offer"), said(2, "/tide-hotfix", "fix")}, "fix"},
+		"a folder without them": {[]string{said(1, "/tide-hotfix", "bluebird")}, "bluebird"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			batch, err := r.Next(t.Context(), transcriptAt(t, t.TempDir(), tc.lines...), Cursor{}, Want{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := batch.Branch.String(); got != tc.want {
+				t.Errorf("branch %q, want %q", got, tc.want)
 			}
 		})
 	}

@@ -77,7 +77,7 @@ func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (B
 	if batch.Cursor.Signature, err = lines.Signature(batch.Cursor.Offset); err != nil {
 		return Batch{}, fmt.Errorf("read transcript: %w", withoutPath(err))
 	}
-	batch.Branch, _ = r.Redactor.Text(s.state.Branch)
+	batch.Branch = s.branch
 	batch.ForkedFrom = s.state.ForkedFrom
 	return batch, nil
 }
@@ -93,6 +93,8 @@ type step struct {
 	want     Want
 	state    transcript.State
 	verdicts map[place]Verdict
+
+	branch redact.Redacted // by the rules of the repository that named it
 }
 
 // line takes one line into the batch. It returns false when the line belongs
@@ -128,7 +130,11 @@ func (s *step) line(line transcript.Line) bool {
 	if !s.fits(int64(redacted.Len())) {
 		return false // what the line changed in the cursor it changes again
 	}
+	before := s.state.Branch
 	s.state.Fold(record, s.src.Session)
+	if s.state.Branch != before {
+		s.branch, _ = s.redactor().Text(s.state.Branch)
+	}
 	s.keep(line.Offset, line.Length, index, redacted, findings)
 	s.calls(record)
 	return true
@@ -140,9 +146,12 @@ const (
 	ruleToolResult = "policy-tool-result"
 )
 
+// redactor is that of the repository of the line at hand.
+func (s *step) redactor() *redact.Redactor { return cmp.Or(s.verdict().Redactor, s.Redactor) }
+
 // redact returns the body line for a transcript line.
 func (s *step) redact(line transcript.Line, record transcript.Record) (redact.Redacted, redact.Findings) {
-	redactor := cmp.Or(s.verdict().Redactor, s.Redactor)
+	redactor := s.redactor()
 	if record.Type == "" {
 		return redactor.Line(line.Raw)
 	}
