@@ -274,12 +274,12 @@ var promises = []guard{
 		why: "the environment that a repository's settings give the hook reaches the daemon: through the hook that starts it and in the daemon itself, each of which would do", says: `connections to the repository's proxy|came into the daemon's environment`,
 		cuts: []cut{
 			{"agent/hook/daemon.go", "\tslices.Sort(env)\n\treturn env\n", "\tslices.Sort(env)\n\treturn append(os.Environ(), env...)\n"},
-			{"agent/cli/daemoncmd.go", "\tif err := recordedEnvironment(config); err != nil {\n", "\tif err := error(nil); err != nil {\n"},
+			{"agent/cli/daemoncmd.go", "\tos.Clearenv()\n", ""},
 		},
 	},
 	{
 		name: "quiet/hostile-home", test: "TestAHostileRepository", in: onThread,
 		why: "a configuration that came with a repository, which names its own programs, is taken for the user's", says: `the person's files|the repository's own state directory`,
-		cuts: []cut{{"agent/note/config.go", "\tif err := private(info); err != nil {\n", "\tif err := error(nil); err != nil {\n"}},
+		cuts: []cut{{"agent/note/config.go", "\tif err := private(info); err != nil {\n", "\tif err := private(info); err != nil && info == nil {\n"}},
 	},
 }
