@@ -20,7 +20,7 @@ func (s *System) adminCommand() *cobra.Command {
 		Short: "What a team's lead or platform engineer does",
 		Args:  cobra.NoArgs,
 	}
-	cmd.AddCommand(s.joinCommand())
+	cmd.AddCommand(s.joinCommand(), s.scrubCommand())
 	return cmd
 }
 

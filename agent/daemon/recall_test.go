@@ -276,3 +276,47 @@ func TestAWrongWhisperIsWithdrawn(t *testing.T) {
 		t.Errorf("requests (-want +got):\n%s", diff)
 	}
 }
+
+// TestAWhisperThatWasTakenBackMeanwhile: while this workstation slept the request
+// was answered and made room for others, or the words were erased; the whisper
+// that was here already is not shown after its next look.
+func TestAWhisperThatWasTakenBackMeanwhile(t *testing.T) {
+	s := newTeam(t)
+	s.set(func() { s.say = "Migrations run twice." })
+	m := newMachine(t, s, "ada")
+	stop := m.start()
+	k := m.talk()
+	k.turn("What now?", "We migrate.")
+	k.settled(2)
+	waits := func() (id string, err error) {
+		unheard, err := whisper.Unheard(m.home, k.id)
+		for _, w := range unheard {
+			if w.Text != "" {
+				id = w.ID
+			}
+		}
+		return id, err
+	}
+	var id string
+	eventually(t, "a whisper waits", func() (err error) {
+		if id, err = waits(); id == "" {
+			return errors.Join(errors.New("none waits"), err)
+		}
+		return nil
+	})
+	stop()
+	s.set(func() { s.paused = true })
+	live := k.live()
+	live.Status.Whispers, live.Status.Withdrawn = nil, []string{"0000", id}
+	must(t, s.client.Status().Update(t.Context(), live))
+	m.start()
+	eventually(t, "it is withdrawn", func() error {
+		if got, err := waits(); got != "" || err != nil {
+			return errors.Join(errors.New("it still waits"), err)
+		}
+		return nil
+	})
+	if out := k.call("UserPromptSubmit"); strings.Contains(out, "Migrations") {
+		t.Errorf("shown: %s", out)
+	}
+}

@@ -26,6 +26,14 @@ func (w *Watcher) whispers(session *spool.Session, live *v1alpha1.Session) error
 			}
 		}
 	}
+	for _, taken := range live.Status.Withdrawn {
+		if !wrong[taken] {
+			wrong[taken] = true
+			if err := whisper.Withdraw(w.Home, id, taken); err != nil {
+				return err
+			}
+		}
+	}
 	if recall, _ := w.View.Recall(); !recall {
 		return nil // they are looked at again when that changes
 	}

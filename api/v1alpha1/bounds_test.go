@@ -75,6 +75,8 @@ status.lostLines                                 minimum=0
 status.observedGeneration                        minimum=0
 status.pullRequest                               maxLength=200
 status.state                                     enum=Active|Idle|Ended
+status.syncState.abandoned                       maxItems=8 unique=
+status.syncState.abandoned[]                     maxLength=128
 status.syncState.agentID                         maxLength=128
 status.syncState.blocks                          maxItems=32 unique=label
 status.syncState.blocks[].bytes                  required minimum=0
@@ -159,6 +161,8 @@ status.whispers[].bytes                          required minimum=0 maximum=2000
 status.whispers[].id                             required minLength=1 maxLength=64
 status.whispers[].sealed                         required minLength=1 maxLength=8192
 status.whispers[].text                           maxLength=2000
+status.withdrawn                                 maxItems=16 unique=
+status.withdrawn[]                               maxLength=64
 ` + conditionBounds,
 	"Workstation": `
 spec                                             required
@@ -228,6 +232,12 @@ spec.deletionPolicy                              enum=Retain|Erase
 spec.onSecret                                    enum=Redact|Quarantine
 spec.retention.sessionDays                       minimum=1 maximum=3650 format=int32
 spec.retention.transcriptDays                    minimum=1 maximum=3650 format=int32
+spec.scrubs                                      maxItems=16 unique=id
+spec.scrubs[].digest                             required pattern=^[0-9a-f]{72}$
+spec.scrubs[].id                                 required pattern=^[a-z0-9-]{1,32}$
+spec.scrubs[].length                             required minimum=8 maximum=8192 format=int32
+spec.scrubs[].mode                               required enum=Look|Remove
+spec.scrubs[].sealedKey                          required minLength=1 maxLength=1024
 spec.suspend                                     enum=None|Delivery|Recall|All
 spec.whispers                                    enum=Owner|Team
 status.agents                                    maxItems=256 unique=project
@@ -235,6 +245,22 @@ status.agents[].agentID                          required minLength=1 maxLength=
 status.agents[].project                          required maxLength=253
 status.lagging                                   minimum=0
 status.observedGeneration                        minimum=0
+status.scrubKey                                  pattern=^age1[02-9ac-hj-np-z]{58}$
+status.scrubs                                    maxItems=16 unique=id
+status.scrubs[].finishedAt                       format=date-time
+status.scrubs[].found                            maxItems=8
+status.scrubs[].found[].changed                  required minimum=0
+status.scrubs[].found[].found                    required minimum=0
+status.scrubs[].found[].looked                   required minimum=0
+status.scrubs[].found[].place                    required enum=Archive|Conversations|Blocks|BlockTexts|MemoryBlocks|Sessions|Records|Uploads
+status.scrubs[].id                               required pattern=^[a-z0-9-]{1,32}$
+status.scrubs[].message                          maxLength=512
+status.scrubs[].mode                             required enum=Look|Remove
+status.scrubs[].notReached                       maxItems=16 unique=
+status.scrubs[].notReached[]                     maxLength=512
+status.scrubs[].phase                            required enum=Running|Done|Refused
+status.scrubs[].sessions                         maxItems=16 unique=
+status.scrubs[].sessions[]                       maxLength=63
 status.segmentFormat                             minimum=0 format=int32
 status.sessions                                  minimum=0
 status.usage.day                                 required pattern=^[0-9]{4}-[0-9]{2}-[0-9]{2}$
@@ -339,6 +365,18 @@ var examples = map[string]map[string]example{
 	"TeamMemory": {
 		"spec.letta.baseURL": url,
 		"status.usage.day":   day,
+		"spec.scrubs[].id": {
+			accepted: []string{"a", "-", strings.Repeat("0", 32)}, refused: []string{"", strings.Repeat("0", 33), "A", "a_b", "a\n"},
+		},
+		"status.scrubs[].id": {
+			accepted: []string{"a", "-", strings.Repeat("0", 32)}, refused: []string{"", strings.Repeat("0", 33), "A", "a_b", "a\n"},
+		},
+		"spec.scrubs[].digest": {
+			accepted: []string{strings.Repeat("0a", 36)}, refused: []string{"", strings.Repeat("0", 71), strings.Repeat("0", 73), strings.Repeat("A", 72)},
+		},
+		"status.scrubKey": {
+			accepted: []string{key}, refused: []string{key[:61], key + "q", strings.ToUpper(key), "AGE-SECRET-KEY-1" + strings.ToUpper(key[4:])},
+		},
 		"spec.capture.redact[].name": {
 			accepted: []string{"a", "-", strings.Repeat("0", 32)}, refused: []string{"", strings.Repeat("0", 33), "A", "a_b", "a.b", "a\n"},
 		},

@@ -130,11 +130,11 @@ func full(kind, name string) *unstructured.Unstructured {
 					"turns": int64(1), "tokens": int64(1), "source": "Reported",
 					"day": "2026-11-30", "dayTokens": int64(1), "dayImportTokens": int64(1),
 				},
-				"whispers": []any{fields{"id": "w", "at": when, "bytes": int64(1), "sealed": "c2VhbGVk", "text": "t"}},
+				"whispers": []any{fields{"id": "w", "at": when, "bytes": int64(1), "sealed": "c2VhbGVk", "text": "t"}}, "withdrawn": []any{"0"},
 				"answered": []any{fields{"id": "r", "result": "Done", "message": "m"}},
 				"syncState": fields{
 					"conversationID": "c", "agentID": "a", "lastProcessedIndex": int64(1),
-					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s", "record": int64(1), "corrections": []any{"0"},
+					"lastSeenMessageID": "m", "memoryRevision": "r", "seen": "s", "record": int64(1), "corrections": []any{"0"}, "abandoned": []any{"c"},
 					"blocks":   []any{fields{"label": "brief", "digest": chain("a"), "bytes": int64(1)}},
 					"delivery": delivery(),
 					"parked": []any{fields{
@@ -185,12 +185,18 @@ func full(kind, name string) *unstructured.Unstructured {
 				"onSecret": "Redact", "deletionPolicy": "Retain",
 				"retention": fields{"sessionDays": int64(30), "transcriptDays": int64(90)},
 				"suspend":   "None", "whispers": "Owner",
+				"scrubs": []any{fields{"id": "s", "mode": "Look", "length": int64(8), "digest": strings.Repeat("a", 72), "sealedKey": "c2VhbGVk"}},
 			},
 			"status": fields{
 				"observedGeneration": int64(1), "conditions": conditions,
 				"agents":   []any{fields{"project": "github.com/example/shop", "agentID": "a"}},
 				"sessions": int64(1), "lagging": int64(1), "segmentFormat": int64(1),
-				"usage": fields{"day": "2026-11-30", "tokens": int64(1), "importTokens": int64(1), "percent": int64(1)},
+				"usage":    fields{"day": "2026-11-30", "tokens": int64(1), "importTokens": int64(1), "percent": int64(1)},
+				"scrubKey": key,
+				"scrubs": []any{fields{
+					"id": "s", "mode": "Look", "phase": "Done", "finishedAt": when, "message": "m", "sessions": []any{"s"}, "notReached": []any{"n"},
+					"found": []any{fields{"place": "Archive", "looked": int64(1), "found": int64(1), "changed": int64(0)}},
+				}},
 			},
 		},
 		"MemoryBlock": {

@@ -73,6 +73,8 @@ const (
 	ruleSocket = "ws and wss are for the backend AppServer"
 	ruleStore  = "endpoint and publicEndpoint must be https, or insecure must be Allow"
 	ruleSource = "give exactly one of template and id"
+	ruleScrub  = "another text needs another id"
+	ruleScrubs = "what is removed is not looked for only: take the entry away"
 	ruleName   = "the name of a TeamMemory has at most 40 characters"
 
 	ruleBlock    = "memoryRef, project and label cannot be changed"
@@ -339,6 +341,17 @@ var ruleCases = map[string]ruleCase{
 		rule:   ruleSource, kind: "TeamMemory", create: true,
 		refused:  change{"spec.agent": fields{}},
 		accepted: change{"spec.agent": fields{"id": "a"}},
+	},
+	"another text under an id": {
+		reason: "what is done for one text would be said of the other",
+		rule:   ruleScrub, kind: "TeamMemory",
+		refused: change{"spec.scrubs[].length": int64(9)}, accepted: change{"spec.scrubs[].mode": "Remove"},
+	},
+	"a text that comes back": {
+		reason: "who takes it back says so by taking the entry away",
+		rule:   ruleScrubs, kind: "TeamMemory",
+		before:  change{"spec.scrubs[].mode": "Remove"},
+		refused: change{"spec.scrubs[].mode": "Look"}, accepted: change{"spec.scrubs": absent},
 	},
 	"long name": {
 		reason: "names of MemoryBlocks begin with it and have 63 characters",

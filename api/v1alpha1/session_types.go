@@ -632,6 +632,15 @@ type SyncState struct {
 	// +kubebuilder:validation:items:Pattern=`^[0-9a-f-]{1,64}$`
 	Corrections []string `json:"corrections,omitempty"`
 
+	// abandoned are conversations that are not gone on with, because a text that
+	// was scrubbed stands in them and the back end cannot delete them. Newest
+	// last; of more than 8 the oldest are forgotten.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=8
+	// +kubebuilder:validation:items:MaxLength=128
+	Abandoned []string `json:"abandoned,omitempty"`
+
 	// parked are deliveries that Letta did not answer however often it was
 	// asked, oldest first. When it is full nothing more is given up.
 	// +optional
@@ -744,6 +753,14 @@ type SessionStatus struct {
 	// +listMapKey=id
 	// +kubebuilder:validation:MaxItems=4
 	Whispers []Whisper `json:"whispers,omitempty"`
+
+	// withdrawn are the newest whispers that were taken back: a workstation that
+	// has one already does not show it any more. Newest last.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=64
+	Withdrawn []string `json:"withdrawn,omitempty"`
 
 	// syncState is what workstations fill their local state files from.
 	// +optional

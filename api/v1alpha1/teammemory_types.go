@@ -425,6 +425,162 @@ type TeamMemorySpec struct {
 	// when somebody deletes the Session. Omitted means Retain.
 	// +optional
 	DeletionPolicy DeletionPolicy `json:"deletionPolicy,omitempty"`
+
+	// scrubs are texts that got into the memory and must go. undersong admin
+	// scrub writes an entry; none holds the text.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=16
+	Scrubs []Scrub `json:"scrubs,omitempty"`
+}
+
+// ScrubMode says what becomes of a text that is found.
+// +kubebuilder:validation:Enum=Look;Remove
+type ScrubMode string
+
+const (
+	// ScrubLook: it is counted, and nothing is changed.
+	ScrubLook ScrubMode = "Look"
+	// ScrubRemove: it is taken out, and replaced wherever it comes from anew as
+	// long as the entry is there.
+	ScrubRemove ScrubMode = "Remove"
+)
+
+// Scrub is one text that must go, known by its length and by a digest under a key
+// that only the controller can open.
+// +kubebuilder:validation:XValidation:rule="self.digest == oldSelf.digest && self.length == oldSelf.length && self.sealedKey == oldSelf.sealedKey",message="another text needs another id"
+// +kubebuilder:validation:XValidation:rule="self.mode == oldSelf.mode || self.mode == 'Remove'",message="what is removed is not looked for only: take the entry away"
+type Scrub struct {
+	// id names the entry. Placeholders say scrub- and this.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,32}$`
+	ID string `json:"id"`
+
+	// mode is Look or Remove.
+	// +required
+	Mode ScrubMode `json:"mode"`
+
+	// length of the text in bytes.
+	// +required
+	// +kubebuilder:validation:Minimum=8
+	// +kubebuilder:validation:Maximum=8192
+	Length int32 `json:"length"`
+
+	// digest of the text under the key, in hex.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[0-9a-f]{72}$`
+	Digest string `json:"digest"`
+
+	// sealedKey is the key, sealed to status.scrubKey and used for this entry
+	// alone.
+	// +required
+	// +kubebuilder:validation:MinLength=1
+	// +kubebuilder:validation:MaxLength=1024
+	SealedKey string `json:"sealedKey"`
+}
+
+// ScrubPhase says how far a scrub is.
+// +kubebuilder:validation:Enum=Running;Done;Refused
+type ScrubPhase string
+
+const (
+	// ScrubRunning: it is looked for; what is found so far is counted.
+	ScrubRunning ScrubPhase = "Running"
+	// ScrubDone: every place was looked at once from its beginning.
+	ScrubDone ScrubPhase = "Done"
+	// ScrubRefused: the entry cannot be used; message says why.
+	ScrubRefused ScrubPhase = "Refused"
+)
+
+// ScrubPlace is a kind of place in which a text can stand.
+// +kubebuilder:validation:Enum=Archive;Conversations;Blocks;BlockTexts;MemoryBlocks;Sessions;Records;Uploads
+type ScrubPlace string
+
+const (
+	// ScrubArchive: the segments of the archive.
+	ScrubArchive ScrubPlace = "Archive"
+	// ScrubConversations: the conversations of the memory's agents.
+	ScrubConversations ScrubPlace = "Conversations"
+	// ScrubBlocks: the blocks of the memory's agents.
+	ScrubBlocks ScrubPlace = "Blocks"
+	// ScrubBlockTexts: the texts of blocks in the store, of all revisions.
+	ScrubBlockTexts ScrubPlace = "BlockTexts"
+	// ScrubMemoryBlocks: MemoryBlock objects.
+	ScrubMemoryBlocks ScrubPlace = "MemoryBlocks"
+	// ScrubSessions: Session objects.
+	ScrubSessions ScrubPlace = "Sessions"
+	// ScrubRecords: what the archive says of sessions as a whole.
+	ScrubRecords ScrubPlace = "Records"
+	// ScrubUploads: what workstations have sent and nobody has verified yet.
+	ScrubUploads ScrubPlace = "Uploads"
+)
+
+// ScrubFound counts what was found in one kind of place.
+type ScrubFound struct {
+	// place is the kind of place.
+	// +required
+	Place ScrubPlace `json:"place"`
+
+	// looked is how many things were looked at.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Looked int64 `json:"looked"`
+
+	// found is in how many of them the text stood.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Found int64 `json:"found"`
+
+	// changed is how many of those do not have it any more.
+	// +required
+	// +kubebuilder:validation:Minimum=0
+	Changed int64 `json:"changed"`
+}
+
+// ScrubStatus is what became of one scrub.
+type ScrubStatus struct {
+	// id of the entry in spec.
+	// +required
+	// +kubebuilder:validation:Pattern=`^[a-z0-9-]{1,32}$`
+	ID string `json:"id"`
+
+	// mode that it speaks of.
+	// +required
+	Mode ScrubMode `json:"mode"`
+
+	// phase is Running, Done or Refused.
+	// +required
+	Phase ScrubPhase `json:"phase"`
+
+	// finishedAt is when it was Done.
+	// +optional
+	FinishedAt *metav1.Time `json:"finishedAt,omitempty"`
+
+	// message says why it is refused, or what it waits for.
+	// +optional
+	// +kubebuilder:validation:MaxLength=512
+	Message string `json:"message,omitempty"`
+
+	// found counts by kind of place.
+	// +optional
+	// +listType=atomic
+	// +kubebuilder:validation:MaxItems=8
+	Found []ScrubFound `json:"found,omitempty"`
+
+	// sessions are the first Sessions in whose words it stood.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=63
+	Sessions []string `json:"sessions,omitempty"`
+
+	// notReached is what stays, and who can do something about it.
+	// +optional
+	// +listType=set
+	// +kubebuilder:validation:MaxItems=16
+	// +kubebuilder:validation:items:MaxLength=512
+	NotReached []string `json:"notReached,omitempty"`
 }
 
 // OnSecret says what becomes of a segment with a secret in it. The secret is
@@ -462,7 +618,8 @@ type Retention struct {
 	SessionDays *int32 `json:"sessionDays,omitempty"`
 
 	// transcriptDays is after how many days the archive of a session is
-	// deleted. A Session that is still there keeps it. Omitted means 90.
+	// deleted, and its conversation at Letta where the back end can. A Session
+	// that is still there keeps both. Omitted means 90.
 	// +optional
 	// +kubebuilder:validation:Minimum=1
 	// +kubebuilder:validation:Maximum=3650
@@ -548,6 +705,19 @@ type TeamMemoryStatus struct {
 	// +optional
 	// +kubebuilder:validation:Minimum=0
 	SegmentFormat int32 `json:"segmentFormat,omitempty"`
+
+	// scrubKey is the public key that the keys of spec.scrubs are sealed to. Its
+	// other half is in the store.
+	// +optional
+	// +kubebuilder:validation:Pattern=`^age1[02-9ac-hj-np-z]{58}$`
+	ScrubKey string `json:"scrubKey,omitempty"`
+
+	// scrubs says what became of each of spec.scrubs.
+	// +optional
+	// +listType=map
+	// +listMapKey=id
+	// +kubebuilder:validation:MaxItems=16
+	Scrubs []ScrubStatus `json:"scrubs,omitempty"`
 }
 
 // TeamMemory is the memory of one team.

@@ -250,17 +250,21 @@ func setUp(ctx context.Context, mgr ctrl.Manager, s *settings) error {
 	recorder := mgr.GetEventRecorder("undersong-controller")
 	api := writes.Count(mgr.GetClient())
 	turns := session.NewTurns()
-	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), redactor), Recorder: recorder}
+	agents := &connect.Agents{Clock: c, Pinned: memoryblock.Pinned(mgr.GetClient(), &connect.Redactors{BuiltIn: redactor, Open: opener}), Recorder: recorder}
 	tokens := &budget.Ledger{Reader: mgr.GetClient(), Clock: c}
 
 	sweeper := &session.Sweeper{Client: mgr.GetClient(), Live: mgr.GetAPIReader(), Connect: opener, Clock: c}
-	if err := errors.Join(mgr.Add(turns), mgr.Add(sweeper)); err != nil {
+	scrubs := session.NewScrubs()
+	scrubber := &session.Scrubber{
+		Client: api, Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Redactor: redactor, Scrubs: scrubs, Clock: c,
+	}
+	if err := errors.Join(mgr.Add(turns), mgr.Add(sweeper), mgr.Add(scrubber)); err != nil {
 		return err
 	}
 	err = errors.Join(
 		(&session.Reconciler{
 			Client: api, Live: mgr.GetAPIReader(), Connect: opener, Agents: agents, Turns: turns, Budget: tokens,
-			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: s.leader.takeover(), CompareWithin: s.compareWithin,
+			Redactor: redactor, Recorder: recorder, Clock: c, TakeoverDelay: s.leader.takeover(), CompareWithin: s.compareWithin, Scrubs: scrubs,
 		}).SetupWithManager(ctx, mgr),
 		(&workstation.Reconciler{Client: api, Live: mgr.GetAPIReader(), Connect: opener, Recorder: recorder, Clock: c}).SetupWithManager(mgr),
 		(&teammemory.Reconciler{Client: api, Connect: opener, Budget: tokens, Recorder: recorder, Clock: c}).SetupWithManager(mgr),

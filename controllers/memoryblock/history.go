@@ -27,8 +27,8 @@ const (
 )
 
 // plain makes a text fit to be shown.
-func (r *Reconciler) plain(s string) string {
-	clean, _ := r.Redactor.Text(s)
+func (s *scope) plain(said string) string {
+	clean, _ := s.redactor.Text(said)
 	return text.Plain(clean, maxBytes)
 }
 
@@ -69,7 +69,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, value, revision, sess
 		return nil // nobody has written anything yet
 	}
 	st.History = append([]v1alpha1.BlockRevision{{
-		Revision: revision, Digest: st.Digest, At: at, Session: session, Bytes: st.Bytes, Change: change(old, value),
+		Revision: revision, Digest: st.Digest, At: at, Session: session, Bytes: st.Bytes, Change: change(s.plain(old), value),
 	}}, st.History...)
 	for i := len(st.History) - 1; i >= 0 && len(st.History) > maxHistory; i-- {
 		if h := st.History[i]; h.Revision != s.block.Spec.Restore || h.Revision == st.Restored { // one that is to be restored stays

@@ -38,7 +38,10 @@ func (r *Reconciler) follow(ctx context.Context, s *scope) error {
 	r.Agents.Saw(agent, memory.Revision)
 	st := &s.block.Status
 	found, _ := memory.Block(s.block.Spec.Label) // a block that is gone is empty
-	value := r.plain(found.Value)
+	if err := r.scrubbed(ctx, s, c, agent, &memory, &found); err != nil {
+		return err
+	}
+	value := s.plain(found.Value)
 	fresh := digest(value) != st.Digest
 	if fresh {
 		if wait := r.wait(st.UpdatedAt); wait > 0 {
@@ -58,6 +61,25 @@ func (r *Reconciler) follow(ctx context.Context, s *scope) error {
 		}
 	}
 	return r.restore(ctx, s, c, agent, fresh)
+}
+
+// scrubbed takes a text that is to be taken out from what the agent wrote, if it
+// stands there: a turn that had read it before can write it once more.
+func (r *Reconciler) scrubbed(ctx context.Context, s *scope, c letta.Client, agent string, memory *letta.Memory, found *letta.Block) error {
+	if !connect.Removes(s.mem) {
+		return nil
+	}
+	clean, findings := s.redactor.Text(found.Value)
+	if findings.Known() == 0 {
+		return nil
+	}
+	found.Value = clean.String()
+	revision, err := r.write(ctx, c, agent, letta.Block{Label: found.Label, Value: found.Value}, "undersong: take a text out")
+	if err != nil {
+		return r.Connect.LettaError(s.mem, err)
+	}
+	memory.Revision = revision
+	return nil
 }
 
 // restore gives the text of an earlier revision back to the agent, once for
@@ -94,6 +116,7 @@ func (r *Reconciler) restore(ctx context.Context, s *scope, c letta.Client, agen
 			if err != nil {
 				return r.Connect.StoreError(s.mem, err)
 			}
+			value = s.plain(value) // what was scrubbed since does not come back
 		}
 		revision, err := r.write(ctx, c, agent, letta.Block{Label: b.Spec.Label, Value: value}, "undersong: restore an earlier text")
 		if err != nil {

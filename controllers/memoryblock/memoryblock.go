@@ -84,6 +84,15 @@ type Reconciler struct {
 	// came and Letta could not be asked either: what happened is said once it is
 	// seen.
 	unsure map[given]string
+
+	onceRules sync.Once
+	redactors *connect.Redactors
+}
+
+// rules returns the redactors of teams with rules of their own.
+func (r *Reconciler) rules() *connect.Redactors {
+	r.onceRules.Do(func() { r.redactors = &connect.Redactors{BuiltIn: r.Redactor, Open: r.Connect} })
+	return r.redactors
 }
 
 // given is a block of an agent.
@@ -93,6 +102,8 @@ type given struct{ agent, label string }
 type scope struct {
 	block *v1alpha1.MemoryBlock
 	mem   *v1alpha1.TeamMemory
+	// redactor has the built-in rules and those of mem.
+	redactor *redact.Redactor
 	// again is when to look again after success; zero means after interval.
 	again time.Duration
 }
@@ -142,7 +153,8 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
 	if err != nil {
 		return fmt.Errorf("get TeamMemory: %w", err)
 	}
-	return nil
+	s.redactor, err = r.rules().For(ctx, s.mem)
+	return err
 }
 
 // SetupWithManager registers the reconciler. The index spec.memoryRef.name of

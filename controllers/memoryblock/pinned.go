@@ -29,7 +29,7 @@ const maxDescription = 200
 // last time.
 func (r *Reconciler) pin(ctx context.Context, s *scope) error {
 	b, st := s.block, &s.block.Status
-	want := pinned(r.Redactor, b)
+	want := pinned(s.redactor, b)
 	if want.Value == "" {
 		return outcome.Stallf(v1alpha1.InvalidSpecReason, "spec.value has no character that may be shown")
 	}
@@ -165,9 +165,13 @@ func (r *Reconciler) pinnedForAll(ctx context.Context, b *v1alpha1.MemoryBlock) 
 
 // Pinned returns what connect.Agents asks for: the blocks that an agent of a
 // project has from the start, because the team writes them.
-func Pinned(reader client.Reader, redactor *redact.Redactor) func(context.Context, *v1alpha1.TeamMemory, string) ([]letta.Block, error) {
+func Pinned(reader client.Reader, rules *connect.Redactors) func(context.Context, *v1alpha1.TeamMemory, string) ([]letta.Block, error) {
 	return func(ctx context.Context, m *v1alpha1.TeamMemory, project string) ([]letta.Block, error) {
 		all, err := pins(ctx, reader, m)
+		if err != nil {
+			return nil, err
+		}
+		redactor, err := rules.For(ctx, m)
 		if err != nil {
 			return nil, err
 		}

@@ -144,7 +144,7 @@ func (w *world) restart() {
 	opener := connect.New(c, w.counter.Wrap(nil), w.clock)
 	opener.FirstRest = time.Nanosecond // how an endpoint is rested is the gate's own test
 	w.r = &Reconciler{
-		Client: c, Connect: opener, Agents: &connect.Agents{Pinned: Pinned(c, redactor)},
+		Client: c, Connect: opener, Agents: &connect.Agents{Pinned: Pinned(c, &connect.Redactors{BuiltIn: redactor, Open: opener})},
 		Redactor: redactor, Recorder: w.recorder, Clock: w.clock,
 	}
 }
@@ -170,7 +170,7 @@ func (w *world) agent(project string) string {
 	w.t.Helper()
 	mem := &v1alpha1.TeamMemory{}
 	w.must(w.admin.Get(w.t.Context(), types.NamespacedName{Namespace: w.namespace, Name: "team"}, mem))
-	id, err := (&connect.Agents{Pinned: Pinned(w.admin, w.r.Redactor)}).Ensure(w.t.Context(), w.letta, mem, connect.Project(mem, project))
+	id, err := (&connect.Agents{Pinned: Pinned(w.admin, &connect.Redactors{BuiltIn: w.r.Redactor})}).Ensure(w.t.Context(), w.letta, mem, connect.Project(mem, project))
 	w.must(err)
 	w.agents[project] = id
 	return id

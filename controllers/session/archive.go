@@ -9,6 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/outcome"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
@@ -53,6 +54,13 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 	a, _, err := r.read(ctx, s, bucket, id, key)
 	if err != nil {
 		return nil, err
+	}
+	if connect.Removes(s.mem) {
+		// The Scrubber may not have been here yet.
+		clean, _ := s.redactor.Lines(a.lines)
+		for i := range clean {
+			a.lines[i] = []byte(clean[i].String())
+		}
 	}
 	s.hold(id, a)
 	return a, nil

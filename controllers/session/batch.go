@@ -247,21 +247,21 @@ func (r *Reconciler) advance(s *scope, b *batch) {
 	if s.mem.Spec.Capture.Titles == v1alpha1.TitlesHide {
 		return // see summarize
 	}
-	if t := r.label(b.state.Title, 60); t != "" {
+	if t := s.label(b.state.Title, 60); t != "" {
 		st.Title = t
 	}
-	if t := r.label(b.state.Tag, 60); t != "" {
+	if t := s.label(b.state.Tag, 60); t != "" {
 		st.Tag = t
 	}
-	if t := r.label(b.state.PullRequest, 200); t != "" {
+	if t := s.label(b.state.PullRequest, 200); t != "" {
 		st.PullRequest = t
 	}
 }
 
 // label makes a text of the transcript fit for a column: scanned, printable,
 // at most n characters.
-func (r *Reconciler) label(s string, n int) string {
-	clean, _ := r.Redactor.Text(s)
+func (s *scope) label(said string, n int) string {
+	clean, _ := s.redactor.Text(said)
 	return text.Label(clean, n)
 }
 

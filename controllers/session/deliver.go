@@ -237,9 +237,11 @@ func (r *Reconciler) conversation(ctx context.Context, s *scope, c letta.Client)
 	if err != nil {
 		return r.lettaError(s, err)
 	}
-	if len(found) > 0 {
-		st.AgentID, st.ConversationID = agent, found[0].ID
-		return nil
+	for _, one := range found {
+		if !slices.Contains(st.Abandoned, one.ID) {
+			st.AgentID, st.ConversationID = agent, one.ID
+			return nil
+		}
 	}
 	made, err := c.CreateConversation(ctx, agent, letta.ConversationSpec{Summary: summary})
 	if err != nil {

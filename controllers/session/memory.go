@@ -142,7 +142,7 @@ func (r *Reconciler) blockObjects(ctx context.Context, s *scope, project string)
 
 // block stores one block's text.
 func (r *Reconciler) block(ctx context.Context, s *scope, bucket *store.Bucket, b letta.Block) (v1alpha1.SyncedBlock, error) {
-	clean, _ := r.Redactor.Text(b.Value)
+	clean, _ := s.redactor.Text(b.Value)
 	value := text.Plain(clean, maxBlockBytes)
 	sum := sha256.Sum256([]byte(value))
 	synced := v1alpha1.SyncedBlock{Label: b.Label, Digest: hex.EncodeToString(sum[:]), Bytes: int64(len(value))}

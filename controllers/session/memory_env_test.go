@@ -68,7 +68,7 @@ func (w *world) blocks() []v1alpha1.MemoryBlock {
 func TestTwoProjectsKnowNothingOfEachOther(t *testing.T) {
 	const remote2 = "git.example.com/lighthouse/harbour"
 	w := newWorld(t, nil)
-	w.r.Agents.Pinned = memoryblock.Pinned(w.admin, w.r.Redactor)
+	w.r.Agents.Pinned = memoryblock.Pinned(w.admin, &connect.Redactors{BuiltIn: w.r.Redactor})
 	for project, text := range map[string]string{"": "for all", remote: "quokka pinned", remote2: "wombat pinned"} {
 		label := "brief"
 		if project == "" {

@@ -99,8 +99,29 @@ func (r *Reconciler) wrongWhisper(s *scope, q *v1alpha1.Request) v1alpha1.Answer
 		answer = v1alpha1.Answer{Result: v1alpha1.AnswerPartial, Message: "withdrawn; not reached: the agent, " + tooManyCorrections}
 	}
 	st.Whispers = slices.DeleteFunc(st.Whispers, func(w v1alpha1.Whisper) bool { return w.ID == q.Whisper })
+	takeBack(st, q.Whisper)
 	r.tell(s, corev1.EventTypeWarning, eventWhisperWithdrawn, fmt.Sprintf("%s calls the whisper %s wrong; see the memory's blocks for what it came from", s.ses.Spec.Owner, q.Whisper))
 	return answer
+}
+
+// maxWithdrawn bounds status.withdrawn. A whisper is not shown for longer than
+// two hours, and there are no more than maxWhispers in ten minutes.
+const maxWithdrawn = 16
+
+// takeBack tells the workstations that have a whisper already.
+func takeBack(st *v1alpha1.SessionStatus, ids ...string) {
+	for _, id := range ids {
+		st.Withdrawn = append(slices.DeleteFunc(st.Withdrawn, func(w string) bool { return w == id }), id)
+	}
+	st.Withdrawn = st.Withdrawn[max(0, len(st.Withdrawn)-maxWithdrawn):]
+}
+
+// takeBackAll takes all whispers back.
+func takeBackAll(st *v1alpha1.SessionStatus) {
+	for _, w := range st.Whispers {
+		takeBack(st, w.ID)
+	}
+	st.Whispers = nil
 }
 
 // corrections is what a delivery says of wrong whispers, behind the words.
@@ -600,7 +621,7 @@ func (e *erasure) withdraw() {
 		return
 	}
 	st := &e.s.ses.Status
-	st.Whispers = nil
+	takeBackAll(st)
 	if e.types["ai-title"] || e.types["custom-title"] {
 		st.Title = ""
 	}

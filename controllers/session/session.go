@@ -70,6 +70,9 @@ type Reconciler struct {
 	// TakeoverDelay is how long after its first reconcile, which is when it
 	// leads, this process leaves deliveries alone that another one began.
 	TakeoverDelay time.Duration
+	// Scrubs is where the Scrubber leaves what is to be taken out. Nil means that
+	// there is none.
+	Scrubs *Scrubs
 	// RetryBase is the wait after a first failed turn; it doubles with each
 	// further one, up to maxRetry. Zero means two seconds.
 	RetryBase time.Duration
@@ -159,6 +162,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		}
 		return ctrl.Result{}, fmt.Errorf("get Session: %w", err)
 	}
+	defer r.Scrubs.begin()()
 	before := obj.DeepCopy()
 	s := &scope{ses: obj, key: req.NamespacedName, archive: map[segmentID]*archived{}}
 
@@ -188,7 +192,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 			return ctrl.Result{RequeueAfter: time.Millisecond}, client.IgnoreNotFound(gerr)
 		}
 		var resting bool
-		if again, resting = r.rest(ctx, s); !resting {
+		if again, resting = r.rest(ctx, s); !resting || r.Scrubs.task(s.key) != nil {
 			err = r.run(ctx, s)
 		}
 	} else {
@@ -236,7 +240,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 // or waits leaves those behind it Unknown, unless it stands apart.
 func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	var first, err error
-	if s.redactor, err = r.rules().For(s.mem); err != nil {
+	if s.redactor, err = r.rules().For(ctx, s.mem); err != nil {
 		r.Turns.abandon(s.key)
 		return err
 	}
@@ -250,6 +254,9 @@ func (r *Reconciler) run(ctx context.Context, s *scope) error {
 	}
 	// One that nobody has written to is compared when somebody has.
 	s.adopted = len(s.ses.Spec.Writers) > 0
+	if err := r.scrub(ctx, s); err != nil {
+		return err
+	}
 	for i, p := range phases {
 		err, apart := p.run(ctx, s), p.apart
 		if err == nil && p.condition == v1alpha1.DeliveredCondition {
@@ -325,7 +332,7 @@ func (r *Reconciler) prepare(ctx context.Context, s *scope) error {
 
 // rules returns the redactors of teams with rules of their own.
 func (r *Reconciler) rules() *connect.Redactors {
-	r.onceRules.Do(func() { r.redactors = &connect.Redactors{BuiltIn: r.Redactor} })
+	r.onceRules.Do(func() { r.redactors = &connect.Redactors{BuiltIn: r.Redactor, Open: r.Connect} })
 	return r.redactors
 }
 
@@ -374,6 +381,7 @@ func (r *Reconciler) SetupWithManager(ctx context.Context, mgr ctrl.Manager) err
 			UpdateFunc: func(event.UpdateEvent) bool { return false },
 		})).
 		WatchesRawSource(source.Channel(r.Turns.Events, &handler.EnqueueRequestForObject{})).
+		WatchesRawSource(source.Channel(r.scrubEvents(), &handler.EnqueueRequestForObject{})).
 		WithOptions(controller.Options{
 			MaxConcurrentReconciles: 8,
 			ReconciliationTimeout:   r.Timeout,
@@ -388,4 +396,12 @@ func (r *Reconciler) leaveNoMark(ctx context.Context) error {
 	<-ctx.Done()
 	r.trials.leave(ctx, "")
 	return nil
+}
+
+// scrubEvents wake Sessions for the Scrubber; none without one.
+func (r *Reconciler) scrubEvents() chan event.GenericEvent {
+	if r.Scrubs == nil {
+		return make(chan event.GenericEvent)
+	}
+	return r.Scrubs.Events
 }

@@ -360,8 +360,10 @@ func (v *verification) confirm(ctx context.Context, c *candidate, follows string
 // labelOf keeps the names of a team's own rules out of a metric's labels: they
 // are without bound.
 func labelOf(rule string) string {
-	if strings.HasPrefix(rule, "team-") {
-		return "team"
+	for _, source := range []string{"team", "scrub"} {
+		if strings.HasPrefix(rule, source+"-") {
+			return source
+		}
 	}
 	return rule
 }

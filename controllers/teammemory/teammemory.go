@@ -87,7 +87,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 
 // look runs the checks. When it returns nil the memory can be used.
 func (r *Reconciler) look(ctx context.Context, m *v1alpha1.TeamMemory) error {
-	if _, err := r.rules.For(m); err != nil {
+	if _, err := r.rules.For(ctx, m); err != nil {
 		return err
 	}
 	if r.due(m) {
@@ -98,13 +98,21 @@ func (r *Reconciler) look(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	return errors.Join(r.store(ctx, m), r.letta(ctx, m))
 }
 
-// store checks that the bucket answers.
+// store checks that the bucket answers, and notes the key that a scrub needs.
 func (r *Reconciler) store(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	bucket, err := r.Connect.Store(ctx, m)
 	if err != nil {
 		return err
 	}
-	return r.Connect.StoreError(m, bucket.Check(ctx))
+	if err := bucket.Check(ctx); err != nil {
+		return r.Connect.StoreError(m, err)
+	}
+	identity, err := r.Connect.ScrubIdentity(ctx, m, true)
+	if err != nil {
+		return err
+	}
+	m.Status.ScrubKey = identity.Recipient()
+	return nil
 }
 
 // letta checks that the key works, by asking for the memory's agents, and

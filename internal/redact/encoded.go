@@ -46,7 +46,7 @@ func (r *Redactor) findEncoded(text []byte, depth int) []span {
 			done = to
 			continue
 		}
-		if isAWSSecret(text, from, to) {
+		if !r.onlyKnown && isAWSSecret(text, from, to) {
 			spans = append(spans, span{from: from, to: to, rule: awsSecretRule, text: placeholder(awsSecretRule)})
 			done = to
 			continue
@@ -179,6 +179,9 @@ func (r *Redactor) encodes(b []byte, depth int) string {
 	if depth < maxDepth-1 {
 		if plain, whole := inflated(b); plain != nil {
 			if !whole {
+				if r.onlyKnown {
+					return ""
+				}
 				return compressedRule
 			}
 			return r.inside(plain, maxDepth-2)

@@ -309,6 +309,9 @@ func signEscape(text []byte) (c byte, size int) {
 var anyHex = newSet("09afAF", "")
 
 func (r *Redactor) findIn(text []byte, depth int) []span {
+	if r.onlyKnown {
+		return r.findKnown(text, append(r.findAcross(text), r.findEncoded(text, depth)...))
+	}
 	spans := findBinary(text)
 	if len(text) < minText {
 		return r.findExtra(text, spans)
@@ -333,7 +336,7 @@ func (r *Redactor) findExtra(text []byte, spans []span) []span {
 	for i := range r.project {
 		spans = r.project[i].find(text, spans)
 	}
-	return spans
+	return r.findKnown(text, spans)
 }
 
 // findWords calls the rules where their words stand.
@@ -403,7 +406,11 @@ func (r *Redactor) findAcross(text []byte) []span {
 	}
 	plain = append(plain, text[from:]...)
 	var spans []span
-	for _, s := range r.allow(plain, r.findWords(plain)) {
+	var found []span
+	if !r.onlyKnown {
+		found = r.allow(plain, r.findWords(plain))
+	}
+	for _, s := range r.findKnown(plain, found) {
 		if s.rule == assignmentRule || s.rule == privateRule || !at.within(s.from, s.to) {
 			continue // names and values of neighbours make no pair
 		}
@@ -455,7 +462,7 @@ func merge(spans []span) []span {
 			continue
 		}
 		last.to = max(last.to, s.to)
-		if isWeak(last.rule) && !isWeak(s.rule) {
+		if isWeak(last.rule) && !isWeak(s.rule) || isKnown(s.rule) {
 			last.rule, last.text = s.rule, s.text
 		}
 	}

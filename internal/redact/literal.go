@@ -31,10 +31,13 @@ type context struct {
 // findValue returns what must be replaced in a text that stands at a place.
 func (r *Redactor) findValue(text []byte, ctx context) []span {
 	if ctx.fixed {
+		if r.onlyKnown {
+			return nil
+		}
 		return r.fixed.find(text)
 	}
 	spans := r.find(text)
-	if ctx.class == plainName {
+	if ctx.class == plainName || r.onlyKnown {
 		return spans
 	}
 	from, to, rule := 0, len(text), assignmentRule

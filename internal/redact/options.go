@@ -41,6 +41,12 @@ type Options struct {
 	// Project holds what a project adds: a repository may hide more than its
 	// team asks for, never less.
 	Project []Rule
+	// Known are texts that are known by their digests, of all Options together at
+	// most MaxKnowns. Nobody allows them.
+	Known []Known
+	// OnlyKnown has nothing found but what Known says: to count where it stands.
+	// What such a Redactor returns is not fit to leave.
+	OnlyKnown bool
 }
 
 // extra is a compiled rule of a team or a project.
@@ -52,6 +58,9 @@ type extra struct {
 
 // apply compiles the rules of o into r.
 func (r *Redactor) apply(o Options) error {
+	if err := r.applyKnown(o); err != nil {
+		return err
+	}
 	for _, from := range []struct {
 		source string
 		rules  []Rule

@@ -23,6 +23,17 @@ const MaxLine = 32 << 20
 // value. It is nil when nothing was replaced.
 type Findings map[string]int
 
+// Known is how many of them were known texts.
+func (f Findings) Known() int {
+	n := 0
+	for rule, times := range f {
+		if isKnown(rule) {
+			n += times
+		}
+	}
+	return n
+}
+
 // Finding is one replacement: by which rule, and where. It never holds a value.
 type Finding struct {
 	// Rule is the name of the rule, as it stands in the placeholder.
@@ -58,6 +69,8 @@ type Redactor struct {
 	*builtins
 	team, project []extra
 	allowed       []*regexp.Regexp
+	known         []known
+	onlyKnown     bool
 	fixed         *Redactor // without the three, for what machines read
 	scratch       sync.Pool
 }

@@ -132,7 +132,7 @@ func (w *rewriter) comma(i int) int {
 func (w *rewriter) string(v jsonline.Value, ctx context) (inside []byte, changed bool) {
 	in := w.in[v.Start+1 : v.End-1]
 	forced := w.forced[v.Start]
-	if len(in) < minText && ctx.class == plainName && forced == nil && len(w.r.team)+len(w.r.project) == 0 {
+	if len(in) < minText && ctx.class == plainName && forced == nil && len(w.r.team)+len(w.r.project)+len(w.r.known) == 0 {
 		return nil, false
 	}
 	base := w.found.base

@@ -106,6 +106,21 @@ func TryingKey(namespace, session, workstation string) string {
 	return TryingPrefix(namespace, session) + part(workstation)
 }
 
+// ScrubPrefix is what all that is kept about a memory's scrubs begins with.
+func ScrubPrefix(namespace, memory string) string {
+	return stateArea + part(namespace) + "/scrub-" + part(memory) + "/"
+}
+
+// ScrubIdentityKey is the key of the pair that the keys of scrubs are sealed to.
+func ScrubIdentityKey(namespace, memory string) string {
+	return ScrubPrefix(namespace, memory) + "identity"
+}
+
+// ScrubRunKey is the key of what a scrub has done so far.
+func ScrubRunKey(namespace, memory, id string) string {
+	return ScrubPrefix(namespace, memory) + "run-" + part(id)
+}
+
 // BlocksOf is what the keys of all blocks' texts of a namespace begin with.
 // Their digest follows.
 func BlocksOf(namespace string) string {
