@@ -154,11 +154,10 @@ func (q *Scrubs) settled() func() bool {
 }
 
 // wake puts a Session into the queue.
-func (q *Scrubs) wake(ctx context.Context, key types.NamespacedName) {
+func (q *Scrubs) wake(key types.NamespacedName) {
 	select {
 	case q.Events <- wake(key):
-	case <-ctx.Done():
-	case <-time.After(time.Second): // it is tried again
+	default: // it is tried again
 	}
 }
 

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/types"
-
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -75,7 +74,8 @@ func (w *world) scrub(id string) v1alpha1.ScrubStatus {
 	defer cancel()
 	s := w.scrubber()
 	done := make(chan error, 1)
-	go func() { done <- s.Scrub(ctx, w.team()) }()
+	mem := w.team()
+	go func() { done <- s.Scrub(ctx, mem) }()
 	for {
 		select {
 		case err := <-done:
@@ -230,9 +230,10 @@ func TestScrubIsKilledAnywhere(t *testing.T) {
 		if n >= 4 {
 			last = w.counter.Calls() + int64(n-3)*7
 		}
+		mem := w.team()
 		go func() {
 			defer close(over)
-			_ = s.Scrub(ctx, w.team()) // it is killed
+			_ = s.Scrub(ctx, mem) // it is killed
 		}()
 		for steps, dead := 0, false; !dead; {
 			select {

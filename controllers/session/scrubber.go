@@ -344,7 +344,7 @@ func (s *scrubRun) thing(ctx context.Context, name string, look func() ([]v1alph
 			return err
 		}
 		for _, f := range s.Pending {
-			if changed && !(s.stays && f.Place == v1alpha1.ScrubConversations) {
+			if changed && (!s.stays || f.Place != v1alpha1.ScrubConversations) {
 				s.count(v1alpha1.ScrubFound{Place: f.Place, Changed: f.Found})
 			}
 		}
@@ -713,7 +713,7 @@ func (s *scrubRun) ask(ctx context.Context, key types.NamespacedName, t *scrubTa
 	poll := time.NewTicker(scrubPoll)
 	defer poll.Stop()
 	for {
-		q.wake(ctx, key)
+		q.wake(key)
 		select {
 		case <-t.done:
 			for _, l := range t.left {
