@@ -82,6 +82,17 @@ func (o *Opener) removed(ctx context.Context, m *v1alpha1.TeamMemory) (known []r
 	return known, whole, nil
 }
 
+// Scrubbed reports whether a memory has texts that were taken out: none of its
+// scrubs is under way any more.
+func Scrubbed(m *v1alpha1.TeamMemory) bool {
+	for i := range m.Status.Scrubs {
+		if s := &m.Status.Scrubs[i]; s.Mode == v1alpha1.ScrubRemove && s.Phase == v1alpha1.ScrubRunning {
+			return false
+		}
+	}
+	return Removes(m) && len(m.Status.Scrubs) >= len(m.Spec.Scrubs)
+}
+
 // Removes reports whether a memory has a text that is to be taken out.
 func Removes(m *v1alpha1.TeamMemory) bool {
 	for i := range m.Spec.Scrubs {

@@ -66,8 +66,8 @@ func (r *Reconciler) follow(ctx context.Context, s *scope) error {
 // scrubbed takes a text that is to be taken out from what the agent wrote, if it
 // stands there: a turn that had read it before can write it once more.
 func (r *Reconciler) scrubbed(ctx context.Context, s *scope, c letta.Client, agent string, memory *letta.Memory, found *letta.Block) error {
-	if !connect.Removes(s.mem) {
-		return nil
+	if !connect.Scrubbed(s.mem) {
+		return nil // the Scrubber counts what it finds
 	}
 	clean, findings := s.redactor.Text(found.Value)
 	if findings.Known() == 0 {
