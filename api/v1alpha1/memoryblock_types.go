@@ -67,8 +67,9 @@ type MemoryBlockSpec struct {
 	// +kubebuilder:validation:MaxLength=200
 	Description string `json:"description,omitempty"`
 
-	// restore is a revision of status.history whose text is given back to the
-	// agent of a Learned block, once.
+	// restore is a revision of status.history, or its first 12 or more
+	// characters as undersong memory log shows them, whose text is given back to
+	// the agent of a Learned block, once.
 	// +optional
 	// +kubebuilder:validation:MinLength=1
 	// +kubebuilder:validation:MaxLength=128

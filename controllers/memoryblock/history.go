@@ -72,7 +72,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, value, revision, sess
 		Revision: revision, Digest: st.Digest, At: at, Session: session, Bytes: st.Bytes, Change: change(s.plain(old), value),
 	}}, st.History...)
 	for i := len(st.History) - 1; i >= 0 && len(st.History) > maxHistory; i-- {
-		if h := st.History[i]; h.Revision != s.block.Spec.Restore || h.Revision == st.Restored { // one that is to be restored stays
+		if h := st.History[i]; !names(s.block.Spec.Restore, h.Revision) || s.block.Spec.Restore == st.Restored { // one that is to be restored stays
 			st.History = slices.Delete(st.History, i, i+1)
 		}
 	}

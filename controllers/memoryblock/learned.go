@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/controller-runtime/pkg/client"
@@ -100,7 +101,7 @@ func (r *Reconciler) restore(ctx context.Context, s *scope, c letta.Client, agen
 	if over != "" {
 		return outcome.Stallf(v1alpha1.InvalidSpecReason, "the MemoryBlock %s pins this label for all projects, so that nothing can be restored; change that one, or take spec.restore away", over)
 	}
-	i := slices.IndexFunc(st.History, func(h v1alpha1.BlockRevision) bool { return h.Revision == want })
+	i := slices.IndexFunc(st.History, func(h v1alpha1.BlockRevision) bool { return names(want, h.Revision) })
 	if i < 0 {
 		return outcome.Stallf(v1alpha1.InvalidSpecReason, "status.history has no revision %q; set spec.restore to one that it has, or take it away", want)
 	}
@@ -133,6 +134,20 @@ func (r *Reconciler) restore(ctx context.Context, s *scope, c letta.Client, agen
 	}
 	st.Restored = want
 	return nil
+}
+
+// leastRevision is the length of the shortest beginning that names a revision: as
+// much as undersong memory log shows.
+const leastRevision = 12
+
+// names reports whether want is a revision, or the beginning of one as it is shown
+// to people, without the name of the digest.
+func names(want, revision string) bool {
+	_, shown, found := strings.Cut(revision, ":")
+	if !found {
+		shown = revision
+	}
+	return want == revision || len(want) >= leastRevision && strings.HasPrefix(shown, want)
 }
 
 func (r *Reconciler) sayRestored(b *v1alpha1.MemoryBlock) {
