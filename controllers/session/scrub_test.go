@@ -89,7 +89,9 @@ func (w *world) scrub(id string) v1alpha1.ScrubStatus {
 		case <-s.Scrubs.Events:
 		case <-time.After(20 * time.Millisecond):
 		}
-		_, _ = w.reconcile() // its error is in the conditions
+		if s.Scrubs.task(w.key) != nil {
+			_, _ = w.reconcile() // its error is in the conditions
+		}
 	}
 }
 
