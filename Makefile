@@ -77,9 +77,9 @@ test-unit: versitygw race-note ## Run what needs no API server.
 	go test $(RACE) ./...
 
 .PHONY: e2e
-e2e: thread-tools ## Kill at every crash point, many times over (E2E_ROUNDS=3), then make guards.
+e2e: thread-tools letta-try ## Kill at every crash point, many times over (E2E_ROUNDS=3), then make guards.
 	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
-	go test -tags $(TAGS) -timeout 1h -count=1 -run '^TestFaultMatrix$$' ./controllers/session -matrix
+	go test -tags $(TAGS) -timeout 2h -count=1 -run '^TestFaultMatrix' ./controllers/session -matrix # on the stand-in, and on the real App Server
 	go test $(RACE) -tags $(TAGS) -timeout 2h -count=1 ./controllers/session
 	go -C hack/tools/release test -timeout 1h -count=1 . -product
 	go run ./test/guards

@@ -170,7 +170,7 @@ func TestFaultMatrix(t *testing.T) {
 				}
 				t.Run(name+"/"+moment, func(t *testing.T) {
 					t.Parallel()
-					repeats.Add(strikeAt(t, disasters[name], m))
+					repeats.Add(strikeAt(t, newWorld(t, nil), disasters[name], m))
 				})
 			}
 		}
@@ -183,9 +183,8 @@ func TestFaultMatrix(t *testing.T) {
 }
 
 // strikeAt returns how many deliveries Letta was told again.
-func strikeAt(t *testing.T, d disaster, moment int) int64 {
+func strikeAt(t *testing.T, w *world, d disaster, moment int) int64 {
 	t.Helper()
-	w := newWorld(t, nil)
 	a := w.writer("ws-a")
 	a.segment(userLine("u1", "Note for the team: tide tables are stored in GMT."), assistantLine("a1", "Understood."))
 	a.apply()
@@ -201,22 +200,22 @@ func strikeAt(t *testing.T, d disaster, moment int) int64 {
 		w.reach(func() bool { return w.phase() == v1alpha1.DeliverySending })
 		mend = d.strike(w)
 	case 2: // in the turn
-		release := w.letta.HoldTurns()
-		sent := w.letta.Requests(sendRoute)
-		w.reach(func() bool { return w.letta.Requests(sendRoute) > sent })
+		release := w.hold()
+		sent := w.sent()
+		w.reach(func() bool { return w.sent() > sent })
 		mend = d.strike(w)
 		release()
 	case 3: // after the turn
-		ran := w.letta.Turns()
-		w.reach(func() bool { return w.letta.Turns() > ran })
+		ran := w.ran()
+		w.reach(func() bool { return w.ran() > ran })
 		mend = d.strike(w)
 	case 4: // before the status write
 		w.reach(func() bool { return w.phase() == v1alpha1.DeliverySending })
 		w.pause()
 		w.failStatus()
-		ran := w.letta.Turns()
+		ran := w.ran()
 		_, _ = w.reconcile() // does its work, and cannot say so
-		for i := 0; i < 200 && w.letta.Turns() == ran; i++ {
+		for i := 0; i < 200 && w.ran() == ran; i++ {
 			w.pause()
 		}
 		mend = d.strike(w)
@@ -237,7 +236,7 @@ func strikeAt(t *testing.T, d disaster, moment int) int64 {
 	}
 	repeats := w.repeats()
 	for _, text := range []string{"tide tables are stored in GMT.", "Understood.", "What next?", "The harbour.", "Afterwards."} {
-		n := strings.Count(html.UnescapeString(strings.Join(w.letta.Heard(), "\n")), text)
+		n := strings.Count(html.UnescapeString(strings.Join(w.heard(), "\n")), text)
 		if n == 0 || n > 1+repeats && !d.again {
 			t.Errorf("%s: Letta heard %q %d times", d.reason, text, n)
 		}
@@ -263,7 +262,7 @@ var deliveryID = regexp.MustCompile(`<transcript_delta id="([^"]+)"`)
 func (w *world) repeats() int {
 	n := 0
 	told := map[string]bool{}
-	for _, text := range w.letta.Heard() {
+	for _, text := range w.sends() {
 		for _, id := range deliveryID.FindAllStringSubmatch(text, -1) {
 			if told[id[1]] {
 				n++
@@ -272,6 +271,46 @@ func (w *world) repeats() int {
 		}
 	}
 	return n
+}
+
+// hold keeps turns from ending.
+func (w *world) hold() (release func()) {
+	if w.app != nil {
+		return w.app.Model.Hold()
+	}
+	return w.letta.HoldTurns()
+}
+
+// sent counts the turns that were begun.
+func (w *world) sent() int {
+	if w.app != nil {
+		return w.app.Model.Turns()
+	}
+	return w.letta.Requests(sendRoute)
+}
+
+// ran counts the turns that were answered.
+func (w *world) ran() int {
+	if w.app != nil {
+		return w.app.answers(w)
+	}
+	return w.letta.Turns()
+}
+
+// heard is what any agent was told, also those that are gone.
+func (w *world) heard() []string {
+	if w.app != nil {
+		return w.app.heard()
+	}
+	return w.letta.Heard()
+}
+
+// sends is what we told, each send once.
+func (w *world) sends() []string {
+	if w.app != nil {
+		return w.app.told(w)
+	}
+	return w.letta.Heard()
 }
 
 // phase is that of the newest delivery.

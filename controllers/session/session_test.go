@@ -100,6 +100,15 @@ func present(s string) string {
 // out.
 func (w *world) words() string {
 	var all []string
+	if w.app != nil {
+		for _, text := range w.app.told(w) {
+			for line := range strings.SplitSeq(text, "\n") {
+				if !strings.Contains(line, "transcript_delta") {
+					all = append(all, html.UnescapeString(line))
+				}
+			}
+		}
+	}
 	for _, c := range w.letta.Conversations() {
 		for _, m := range c.Messages {
 			if m.Role != "user" {

@@ -61,9 +61,11 @@ type world struct {
 	user      client.WithWatch
 	letta     *lettatest.Server
 	lettaURL  string
-	bucket    *store.Bucket
-	identity  seal.Identity
-	key       types.NamespacedName
+	// app is a real App Server in letta's place, nil for most.
+	app      *appKeeper
+	bucket   *store.Bucket
+	identity seal.Identity
+	key      types.NamespacedName
 
 	r         *Reconciler
 	stopTurns func()

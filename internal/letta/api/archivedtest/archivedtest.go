@@ -42,7 +42,7 @@ var ErrNotInstalled = errors.New("the archived server is not installed; run: mak
 const lockPrefix = "conversation:lock:"
 
 const (
-	startTimeout = 5 * time.Minute // Python reads half a gigabyte at its first start
+	startTimeout = 15 * time.Minute // Python reads half a gigabyte at its first start, perhaps beside compilers
 	stopTimeout  = 20 * time.Second
 	poll         = 100 * time.Millisecond
 )
