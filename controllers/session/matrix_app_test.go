@@ -146,11 +146,12 @@ func (k *appKeeper) messages(w *world) []letta.Message {
 	return all
 }
 
-// heard is what the model was asked, the newest message of each turn.
+// heard is what the model was asked, the newest message of each turn. The
+// server asks again by itself, which is no send of ours: see told.
 func (k *appKeeper) heard() []string {
 	var all []string
 	for _, r := range k.Model.Requests()[k.before:] {
-		if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "user" {
+		if n := len(r.Messages); n > 0 && r.Messages[n-1].Role == "user" && !slices.Contains(all, r.Messages[n-1].Text()) {
 			all = append(all, r.Messages[n-1].Text())
 		}
 	}

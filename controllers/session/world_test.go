@@ -327,7 +327,11 @@ func (w *world) reconcile() (ctrl.Result, error) {
 func (w *world) settleDown() *v1alpha1.Session {
 	w.t.Helper()
 	var last error
-	for range 400 {
+	rounds := 400
+	if w.app != nil {
+		rounds = 8000 // a turn that the model refuses takes the server half a minute
+	}
+	for range rounds {
 		_, last = w.reconcile()
 		s := w.get()
 		if ready := condition(s, v1alpha1.ReadyCondition); ready.Status == metav1.ConditionTrue && s.Status.ObservedGeneration == s.Generation {

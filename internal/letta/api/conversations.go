@@ -209,6 +209,7 @@ func (c *Client) messagePage(ctx context.Context, op string, ref letta.Ref, afte
 }
 
 // compacted are the first words of the summary that a compaction leaves. The
-// archived server lists it like a message of the user. Ours begin otherwise;
+// archived server lists it like a message of the user, in the JSON that it keeps
+// it in. Ours begin otherwise;
 // one that does not can make an input Unknown, which is not listed anyway.
-var compacted = regexp.MustCompile(`^Note: .{0,200}hidden from view due to .{0,40}memory constraints\.`)
+var compacted = regexp.MustCompile(`^(?:\{\s*"type":\s*"system_alert",\s*"message":\s*")?Note: .{0,200}hidden from view due to .{0,40}memory constraints\.`)

@@ -241,7 +241,7 @@ func (s *suite) turnNeverEnds() {
 	release := s.Hold()
 	defer release()
 	in := input()
-	_, err := s.Client.Send(t.Context(), ref, []letta.Input{in}, letta.SendOptions{Timeout: 300 * time.Millisecond})
+	_, err := s.Client.Send(t.Context(), ref, []letta.Input{in}, letta.SendOptions{Timeout: max(300*time.Millisecond, s.CallTimeout/10)})
 	s.is(t, err, letta.ErrOutcomeUnknown)
 	turn := s.delivered(t, ref, in.ClientID, letta.DeliveryRunning)
 	if turn.StopReason != "" || len(turn.Reply) > 0 {

@@ -161,7 +161,7 @@ func (c *conversation) compact(at time.Time) (before, after int) {
 	}
 	summary := &message{
 		ID: newID("message"), Role: "summary", At: at,
-		Text: fmt.Sprintf("Note: %d messages from the beginning of the conversation have been hidden from view due to memory constraints.\nThe following is a summary of the previous messages:\n They were heard.", len(gone)),
+		Text: fmt.Sprintf(`{"type": "system_alert", "message": "Note: %d messages from the beginning of the conversation have been hidden from view due to memory constraints.\nThe following is a summary of the previous messages:\n They were heard.", "time": "now"}`, len(gone)),
 	}
 	c.store(summary)
 	kept := []*message{summary}

@@ -38,7 +38,7 @@ const Model = "openai-compatible/" + modelstub.Model
 var ErrNotInstalled = errors.New("the App Server is not installed; run: make letta-appserver")
 
 const (
-	startTimeout = 60 * time.Second
+	startTimeout = 3 * time.Minute // two seconds, where nobody else works
 	stopTimeout  = 10 * time.Second
 	poll         = 20 * time.Millisecond
 )
