@@ -138,6 +138,13 @@ func TestAHostileRepository(t *testing.T) {
 		return err
 	}))
 
+	foreign := []string{cwd, ear.address, "hostile-profile", "../..", "token-of-the-harness"}
+	for _, part := range foreign {
+		if bytes.Contains(environment, []byte(part)) {
+			t.Errorf("%s came into the daemon's environment", part)
+		}
+	}
+
 	// Calls with ids and paths that lead elsewhere.
 	other := uuid.NewString() // of a session that has no transcript
 	odd := map[string]any{"hook_event_name": "Stop", "session_id": other, "transcript_path": filepath.Join(filepath.Dir(s.Transcript), other+".jsonl"), "cwd": cwd}
@@ -185,16 +192,13 @@ func TestAHostileRepository(t *testing.T) {
 		}
 	}
 	ws.StopDaemon()
-	if n := ear.heard.Load(); n != 0 {
-		t.Errorf("%d connections to the repository's proxy", n)
-	}
 	own, err := os.ReadFile(shown)
 	if err != nil || len(own) == 0 {
 		t.Errorf("the person's login program did not run: %v", err)
 	}
-	for _, foreign := range []string{cwd, ear.address, "hostile-profile", "../..", "token-of-the-harness"} {
-		if bytes.Contains(environment, []byte(foreign)) || bytes.Contains(own, []byte(foreign)) {
-			t.Errorf("%s came into the daemon's environment", foreign)
+	for _, part := range foreign {
+		if bytes.Contains(own, []byte(part)) {
+			t.Errorf("%s came into the login program's environment", part)
 		}
 	}
 	if diff := cmp.Diff(before, w.everything(ws, shown)); diff != "" {
@@ -262,7 +266,12 @@ func listen(t *testing.T) *ear {
 		t.Fatal(err)
 	}
 	e := &ear{address: l.Addr().String()}
-	t.Cleanup(func() { _ = l.Close() }) // nobody calls any more
+	t.Cleanup(func() {
+		_ = l.Close() // nobody calls any more
+		if n := e.heard.Load(); n != 0 {
+			t.Errorf("%d connections to the repository's proxy", n)
+		}
+	})
 	go func() {
 		for {
 			c, err := l.Accept()
