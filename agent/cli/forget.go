@@ -55,6 +55,10 @@ type asked struct {
 	Whole    bool `json:"whole,omitempty"`
 	Answered bool `json:"answered,omitempty"`
 	Unsent   bool `json:"unsent,omitempty"`
+
+	// Stored says that segments may lie in the store of which the cluster was never
+	// told.
+	Stored bool `json:"stored,omitempty"`
 }
 
 type forgetFlags struct {
@@ -158,7 +162,7 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 	}
 	var waiting []asked
 	erased := int64(0)
-	known, unsent := false, false
+	known, unsent, stored := false, false, false
 	for _, one := range queue.Sessions() {
 		state := one.State()
 		if session != "" && state.SessionID != session {
@@ -183,7 +187,7 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 			}
 		}
 		erased += here
-		unsent = state.UID == "" && !state.Expired && state.Applied == nil && (state.Withdrawn || state.Verified.Segments == 0)
+		unsent, stored = untold(&state)
 		if err := one.Erase(lines, consent.ReasonForgotten); err != nil {
 			return err
 		}
@@ -201,7 +205,7 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 	}
 	if session != "" {
 		waiting = append(waiting, asked{
-			SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true, Unsent: unsent,
+			SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true, Unsent: unsent, Stored: stored,
 			Request: v1alpha1.Request{ID: newRequestID(), Kind: v1alpha1.RequestForget},
 		})
 	}
@@ -216,6 +220,17 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 		return s.print("Session %s: nothing more of it leaves this computer.\n", safe(session))
 	}
 	return s.print("%s that had not left this computer erased; nothing of the last %s will be read again.\n", many(erased, "line"), last)
+}
+
+// untold says whether the cluster was never told of a session from here, and, if so,
+// whether segments of it may lie in the store all the same.
+func untold(state *spool.State) (unsent, stored bool) {
+	if state.UID != "" || state.Expired || state.Applied != nil || !state.Withdrawn && state.Verified.Segments > 0 {
+		return false, false
+	}
+	return true, state.Sent || slices.ContainsFunc(state.Segments, func(g spool.Segment) bool {
+		return g.SlotState == spool.SlotTaken || g.SlotState == spool.SlotUploaded
+	})
 }
 
 // forgotten is the silence of what is to be forgotten: the whole of a session up
@@ -365,6 +380,9 @@ func noSession(one asked) (string, error) {
 	switch {
 	case one.Answered:
 		return fmt.Sprintf("Session %s: forgotten in the cluster. The Session is deleted.\n", safe(one.SessionID)), nil
+	case one.Unsent && one.Stored:
+		return fmt.Sprintf("Session %s: the cluster was never told of it, but what was uploaded before may lie in the bucket's inbox, where nobody reads it. "+
+			"It is removed there by the rule for inbox/; to have it gone at once, ask whoever runs undersong in the cluster.\n", safe(one.SessionID)), nil
 	case one.Unsent:
 		return fmt.Sprintf("Session %s: the cluster was never told of it.\n", safe(one.SessionID)), nil
 	}

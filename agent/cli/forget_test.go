@@ -303,6 +303,7 @@ func TestForgetWithoutTheSession(t *testing.T) {
 	}{
 		"expired":  {"archive and conversation may be there", asked{Whole: true}, 1, "archive and the memory's conversation may still be there"},
 		"answered": {"a run that was cut off deleted it", asked{Whole: true, Answered: true}, 0, "forgotten in the cluster"},
+		"stored":   {"what lies in the inbox", asked{Whole: true, Unsent: true, Stored: true}, 0, "may lie in the bucket's inbox"},
 		"unsent":   {"there is nothing to forget", asked{Whole: true, Unsent: true}, 0, "never told of it"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -343,5 +344,30 @@ func TestTwoForgetsLoseNoWish(t *testing.T) {
 	left, err := readAsked(m.dir)
 	if diff := cmp.Diff([]asked{wish("b")}, left); diff != "" || err != nil {
 		t.Errorf("waiting: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// TestUntold: the cluster not being told of a session does not mean that nothing of
+// it has left.
+func TestUntold(t *testing.T) {
+	at := func(to spool.SlotState) []spool.Segment { return []spool.Segment{{Seq: 1, SlotState: to}} }
+	for name, tc := range map[string]struct {
+		state          spool.State
+		unsent, stored bool
+	}{
+		"nothing was read":        {spool.State{}, true, false},
+		"nothing has left":        {spool.State{Segments: at(spool.SlotNone)}, true, false},
+		"on its way":              {spool.State{Segments: at(spool.SlotTaken)}, true, true},
+		"in the store":            {spool.State{Segments: at(spool.SlotUploaded)}, true, true},
+		"withdrawn, never sent":   {spool.State{Withdrawn: true, Verified: spool.Mark{Segments: 1}}, true, false},
+		"withdrawn, once sent":    {spool.State{Withdrawn: true, Sent: true, Verified: spool.Mark{Segments: 1}}, true, true},
+		"refused, and none since": {spool.State{Sent: true, Segments: at(spool.SlotNone)}, true, true},
+		"told":                    {spool.State{UID: "u", Sent: true, Segments: at(spool.SlotUploaded)}, false, false},
+		"told before it expired":  {spool.State{Expired: true, Sent: true}, false, false},
+		"of another registration": {spool.State{Verified: spool.Mark{Segments: 1}}, false, false},
+	} {
+		if unsent, stored := untold(&tc.state); unsent != tc.unsent || stored != tc.stored {
+			t.Errorf("%s: unsent %v, stored %v; want %v, %v", name, unsent, stored, tc.unsent, tc.stored)
+		}
 	}
 }

@@ -130,6 +130,9 @@ type State struct {
 	// Gone are segments that the cluster asks for and the spool has no more.
 	Gone []int64 `json:"gone,omitempty"`
 
+	// Sent is set before the first segment goes to the store, whatever became of it.
+	Sent bool `json:"sent,omitempty"`
+
 	// Applied is this workstation's entry as the cluster was last seen to have
 	// it; nil before the first.
 	Applied *v1alpha1.Writer `json:"applied,omitempty"`

@@ -172,6 +172,7 @@ func (s *Stage) slot(session *spool.Session, g spool.Segment) (seal.Slot, error)
 func setSlot(state *spool.State, seq, slot int64, to spool.SlotState) {
 	if g := state.Segment(seq); g != nil {
 		g.Slot, g.SlotState = slot, to
+		state.Sent = state.Sent || to == spool.SlotTaken
 	}
 }
 

@@ -331,3 +331,21 @@ func TestGrantsThatLiveShort(t *testing.T) {
 		}
 	}
 }
+
+// TestWhatMayHaveLeftIsNoted: whatever became of the first try, the session says that
+// there was one, so that forget does not say that nothing has left.
+func TestWhatMayHaveLeftIsNoted(t *testing.T) {
+	for _, status := range []int{http.StatusOK, http.StatusForbidden, http.StatusServiceUnavailable, hangUp} {
+		d := newDepot(t, 1)
+		d.answer = func(string) int { return status }
+		session, _ := d.stage.Spool.Session("session-00")
+		if session.State().Sent {
+			t.Error("it is said to have left before the first try")
+		}
+		d.pass()
+		must(t, session.Withdraw())
+		if !session.State().Sent {
+			t.Errorf("status %d: it is not noted that something may have left", status)
+		}
+	}
+}
