@@ -150,19 +150,17 @@ func (s *System) takeOver(ctx context.Context, home string, m *migration, projec
 
 // withholdSent sees to it that no line is sent that the plugin has sent.
 func withholdSent(home string, m *migration) error {
-	sizes := map[string]int64{}
-	cursors := map[string]int64{} // by session
+	sent := map[string]daemon.Sent{}
+	cursors := map[string]daemon.Sent{} // by session
 	for _, k := range m.sessions {
-		if k.Again > 0 {
-			id := strings.ToLower(k.ID) // the plugin may know it in several folders
-			sizes[k.transcript] = max(sizes[k.transcript], k.behind)
-			cursors[id] = max(cursors[id], k.behind)
+		if id := strings.ToLower(k.ID); k.Again > 0 && k.sent.Behind > cursors[id].Behind { // the plugin may know it in several folders
+			sent[k.transcript], cursors[id] = k.sent, k.sent
 		}
 	}
-	if len(sizes) == 0 {
+	if len(sent) == 0 {
 		return nil
 	}
-	if err := daemon.RaiseBaseline(home, sizes); err != nil {
+	if err := daemon.WithholdSent(home, sent); err != nil {
 		return err
 	}
 	// A session that is being read does not ask the baseline any more.
@@ -170,15 +168,14 @@ func withholdSent(home string, m *migration) error {
 	if err != nil {
 		return err
 	}
-	for id, behind := range cursors {
+	for id, sent := range cursors {
 		session, known := open.Session(id)
 		if !known {
 			continue
 		}
 		err := session.Update(func(state *spool.State) {
 			if cursor, begun := state.Cursors[read.Main]; begun {
-				cursor.Baseline = max(cursor.Baseline, behind)
-				state.Cursors[read.Main] = cursor
+				state.Cursors[read.Main] = read.Remember(cursor, []read.Kept{sent.Kept(cursor.Generation)})
 			}
 		})
 		if err != nil {
@@ -211,7 +208,7 @@ type known struct {
 	Ours, Gone bool
 
 	transcript string
-	behind     int64 // the offset behind what was sent
+	sent       daemon.Sent
 }
 
 func (m *migration) bases() []string {
@@ -295,20 +292,29 @@ func (k *known) measure(configured bool, withheld func(string) int64, cursor rea
 		return nil
 	}
 	var upTo int64
-	if k.behind, upTo, err = read.After(file, k.Sent-1); err != nil {
+	if k.sent.Behind, upTo, err = read.After(file, k.Sent-1); err != nil {
 		return err
 	}
 	from := max(cursor.Offset, cursor.Baseline, withheld(k.transcript))
-	if from >= k.behind {
+	for _, kept := range cursor.Kept {
+		if kept.Reason == read.ReasonSent {
+			from = max(from, kept.ToOffset)
+		}
+	}
+	if from >= k.sent.Behind {
 		return nil
 	}
 	lines := transcript.NewLines(file, 0)
 	if _, err := file.Seek(0, io.SeekStart); err != nil {
 		return err
 	}
-	for lines.Next() && lines.Line().Offset < from {
-		if _, err := transcript.Parse(lines.Line().Raw); err == nil {
+	for lines.Next() && lines.Line().Offset < k.sent.Behind {
+		record, err := transcript.Parse(lines.Line().Raw)
+		if err == nil && lines.Line().Offset < from {
 			upTo--
+		}
+		if record.Timestamp.After(k.sent.Until) {
+			k.sent.Until = record.Timestamp
 		}
 	}
 	k.Again = upTo

@@ -5,18 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"maps"
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 const (
 	baselineFile = "baseline.json"
+	sentFile     = "sent.json"
 	maxBaseline  = 64 << 20
 )
 
@@ -25,6 +27,21 @@ const (
 type baseline struct {
 	sizes map[string]int64  // by path
 	moved map[string]string // base name of a main file to a path in sizes
+	sent  map[string]Sent   // by path
+}
+
+// Sent is how far another program had sent a transcript when this one took over:
+// the byte behind it, and the newest time that a record before that gives.
+type Sent struct {
+	Behind int64     `json:"behind"`
+	Until  time.Time `json:"until,omitzero"`
+}
+
+// Kept is what is withheld of it, in a generation of the file.
+func (s Sent) Kept(generation int64) read.Kept {
+	return read.Kept{Generation: generation, Withheld: read.Withheld{
+		Range: segment.Range{ToOffset: s.Behind, FromIndex: segment.NoIndex, ToIndex: segment.NoIndex, Reason: read.ReasonSent}, Until: s.Until,
+	}}
 }
 
 // Measure returns the size of every transcript that is known now, by path: those
@@ -96,7 +113,33 @@ func readBaseline(home string) (*baseline, error) {
 	for path := range b.sizes {
 		b.moved[filepath.Base(path)] = path
 	}
-	return b, nil
+	b.sent, err = readSent(home)
+	return b, err
+}
+
+func readSent(home string) (map[string]Sent, error) {
+	data, err := durable.ReadFile(filepath.Join(home, sentFile), maxBaseline)
+	if errors.Is(err, fs.ErrNotExist) {
+		return map[string]Sent{}, nil
+	}
+	var sent map[string]Sent
+	if err == nil {
+		err = json.Unmarshal(data, &sent)
+	}
+	if err != nil || sent == nil {
+		return nil, fmt.Errorf("read %s: it is damaged: remove it and run undersong migrate again", sentFile)
+	}
+	return sent, nil
+}
+
+// kept is what is withheld of a stream because another program has sent it.
+func (b *baseline) kept(src read.Source) []read.Kept {
+	for path, sent := range b.sent {
+		if path == src.Path || filepath.Base(path) == filepath.Base(src.Path) {
+			return []read.Kept{sent.Kept(0)}
+		}
+	}
+	return nil
 }
 
 // size returns how large a stream's file was at init. A file that was moved
@@ -116,23 +159,27 @@ func Baseline(home string) (func(path string) int64, error) {
 	if err != nil {
 		return nil, err
 	}
-	return b.at, nil
+	return func(path string) int64 { return max(b.at(path), b.sent[path].Behind) }, nil
 }
 
-// RaiseBaseline withholds more of transcripts, as far as nothing was read of
-// them yet: by path, the bytes from the beginning that are not to be sent. It
-// never withholds less than before. No daemon may run.
-func RaiseBaseline(home string, sizes map[string]int64) error {
-	b, err := readBaseline(home)
+// WithholdSent withholds, of transcripts of which nothing was read yet, what another
+// program has sent, by path. It never withholds less than before. No daemon may run.
+func WithholdSent(home string, sent map[string]Sent) error {
+	all, err := readSent(home)
 	if err != nil {
 		return err
 	}
-	raised := maps.Clone(b.sizes)
-	if raised == nil {
-		raised = map[string]int64{}
+	for path, one := range sent {
+		if one.Behind > all[path].Behind {
+			all[path] = one
+		}
 	}
-	for path, size := range sizes {
-		raised[path] = max(size, b.at(path))
+	data, err := json.Marshal(all)
+	if err == nil {
+		err = durable.WriteFile(filepath.Join(home, sentFile), data)
 	}
-	return saveBaseline(home, raised)
+	if err != nil {
+		return fmt.Errorf("record what was sent: %w", err)
+	}
+	return nil
 }

@@ -111,6 +111,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 		return false, nil
 	}
 	src.Baseline, src.Init, src.ForkedFrom = l.baseline.size(src), l.config.ConsentedAt, origin(&state)
+	src.Kept = l.baseline.kept(src)
 	src.Earlier = func() ([]read.Kept, error) { return session.Withheld(src.Stream) }
 	var err error
 	if src.Silences, err = l.silent(ctx, src); err != nil {

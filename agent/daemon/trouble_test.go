@@ -597,16 +597,25 @@ func TestWhatAnotherPluginSentStays(t *testing.T) {
 	must(t, err)
 	_, err = WriteBaseline(m.home, m.projects())
 	must(t, err)
+	sent := func(sizes map[string]int64) {
+		t.Helper()
+		must(t, WithholdSent(m.home, map[string]Sent{k.path: {Behind: sizes[k.path]}}))
+	}
 	k.append(k.record("user", "the plugin has sent this"))
 	sizes, err := Measure(m.home, m.projects())
 	must(t, err)
-	must(t, RaiseBaseline(m.home, sizes))
-	must(t, RaiseBaseline(m.home, first))
+	sent(sizes)
+	sent(first) // it never withholds less
 	m.start()
 	want := k.turn("q", "a")
 	k.settled(2)
 	if diff := cmp.Diff(want, s.lines(k.name(), segment.MainStream)); diff != "" {
 		t.Errorf("archive (-want +got):\n%s", diff)
+	}
+	receipts, err := spool.Receipts(filepath.Join(m.home, SessionsDir), k.id)
+	must(t, err)
+	if w := receipts[0].Withheld; len(w) != 2 || w[0].Reason != read.ReasonBeforeInit || w[1].Reason != read.ReasonSent {
+		t.Errorf("withheld is %+v", w)
 	}
 }
 
