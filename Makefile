@@ -88,6 +88,13 @@ e2e: thread-tools letta-try ## Kill at every crash point, many times over (E2E_R
 guards: thread-tools ## Take each guard out of the code and see its test fail (GUARDS=W07,W09).
 	go run ./test/guards -only '$(GUARDS)'
 
+# Needs a clone that has the earlier version: git fetch --tags --unshallow.
+PREVIOUS ?= $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD^ 2>/dev/null)
+
+.PHONY: e2e-skew
+e2e-skew: thread-tools ## Let an earlier version and this one work together (PREVIOUS=a tag or commit).
+	PREVIOUS='$(PREVIOUS)' go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 -v ./test/skew
+
 # The program is proprietary and comes from npm: where it cannot be had, the
 # tests with it are skipped, and say so.
 .PHONY: e2e-claude

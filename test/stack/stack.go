@@ -131,6 +131,17 @@ func Start(ctx context.Context, o Options) (_ *Stack, err error) {
 	return s, nil
 }
 
+// Outside is a stack whose workstations are the only thing here: cluster, store
+// and Letta are run by somebody else.
+func Outside(dir, bin string, admin client.WithWatch, s3 *versity.Server) *Stack {
+	return &Stack{Dir: dir, Admin: admin, S3: s3, bin: bin, progress: io.Discard}
+}
+
+// Adopt returns a team that is there already.
+func (s *Stack) Adopt(namespace, memory, bucket string) *Team {
+	return &Team{Namespace: namespace, Memory: memory, Bucket: bucket, stack: s}
+}
+
 // startLetta starts what keeps the memories.
 func (s *Stack) startLetta(ctx context.Context, o Options, state string) error {
 	address, err := s.keptAddress("letta.address", o.Keep)

@@ -36,6 +36,15 @@ type Workstation struct {
 
 // Workstation makes a workstation of a member of the team. Init configures it.
 func (s *Stack) Workstation(team *Team, user, name string) (*Workstation, error) {
+	file, err := s.Cluster.Kubeconfig(s.Cluster.User(user), team.Namespace)
+	if err != nil {
+		return nil, err
+	}
+	return s.WorkstationWith(team, user, name, file)
+}
+
+// WorkstationWith makes a workstation whose user has this kubeconfig.
+func (s *Stack) WorkstationWith(team *Team, user, name string, kubeconfig []byte) (*Workstation, error) {
 	home := s.path(filepath.Join("workstations", team.Namespace, name))
 	w := &Workstation{User: user, Name: name, Home: home, State: filepath.Join(home, "state"), stack: s, team: team}
 	w.env = append(basicEnv(home), "UNDERSONG_HOME="+w.State, "CLAUDE_CONFIG_DIR="+w.ClaudeDir())
@@ -44,11 +53,7 @@ func (s *Stack) Workstation(team *Team, user, name string) (*Workstation, error)
 			return nil, err
 		}
 	}
-	file, err := s.Cluster.Kubeconfig(s.Cluster.User(user), team.Namespace)
-	if err != nil {
-		return nil, err
-	}
-	if err := os.WriteFile(w.Kubeconfig(), file, 0o600); err != nil {
+	if err := os.WriteFile(w.Kubeconfig(), kubeconfig, 0o600); err != nil {
 		return nil, err
 	}
 	s.daemons = append(s.daemons, w)

@@ -310,11 +310,14 @@ func static(path string, p platform) error {
 	return nil
 }
 
-// pack writes one static binary as an image, for tests that need one of a
-// program that is not ours to ship.
-func pack(name, binary string, p platform, archive string) error {
-	if err := static(binary, p); err != nil {
-		return err
+// pack writes one binary as an image, for tests that need one of a program that
+// is not ours to ship. A dynamic one brings its libraries, which keep their
+// places.
+func pack(name string, p platform, archive, binary string, libraries ...string) error {
+	if len(libraries) == 0 {
+		if err := static(binary, p); err != nil {
+			return err
+		}
 	}
 	trust, err := trusted()
 	if err != nil {
@@ -324,6 +327,11 @@ func pack(name, binary string, p platform, archive string) error {
 	program := filepath.Base(binary)
 	if err := own.add(program, binary, true); err != nil {
 		return err
+	}
+	for _, library := range libraries {
+		if err := own.add(strings.TrimPrefix(library, "/"), library, true); err != nil {
+			return err
+		}
 	}
 	date := time.Unix(0, 0).UTC()
 	l := newLayout()

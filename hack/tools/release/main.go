@@ -4,7 +4,7 @@
 //
 //	release image     an OCI layout and the same as one archive, and an SBOM for each platform
 //	release archives  tar.gz and zip for each system, the chart, and SHA256SUMS
-//	release pack      one static binary as an image, for tests
+//	release pack      one binary as an image, for tests
 //
 // The same commit, version and Go make the same bytes, on any machine and in
 // any folder: nothing of the clock, the user, the umask or the path goes in.
@@ -86,14 +86,14 @@ func run(ctx context.Context, args []string, out io.Writer) error {
 		if err := fs.Parse(args[1:]); err != nil {
 			return err
 		}
-		if *name == "" || *dist == "" || fs.NArg() != 1 {
-			return errors.New("pack: give --name REPOSITORY:TAG, --out ARCHIVE and the binary")
+		if *name == "" || *dist == "" || fs.NArg() == 0 {
+			return errors.New("pack: give --name REPOSITORY:TAG, --out ARCHIVE, the binary, and the libraries that it needs, if any")
 		}
 		list, err := parsePlatforms(*platform)
 		if err != nil {
 			return err
 		}
-		return pack(*name, fs.Arg(0), list[0], *dist)
+		return pack(*name, list[0], *dist, fs.Arg(0), fs.Args()[1:]...)
 	default:
 		return fmt.Errorf("%q is unknown: %s", args[0], usage)
 	}
