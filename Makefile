@@ -51,6 +51,7 @@ dev: build thread-tools $(LETTA_TOOL) ## Run the demo's stack until Ctrl-C; its 
 # Both want git, or VERSION and what the tool then asks for. The same commit and
 # the same Go make the same bytes.
 RELEASE := go -C hack/tools/release run .
+IMAGE := ghcr.io/undersong-dev/undersong-controller
 
 .PHONY: image
 image: ## Build the controller's image for amd64 and arm64 into dist/, without Docker.
@@ -94,6 +95,26 @@ PREVIOUS ?= $(shell git describe --tags --match 'v[0-9]*' --abbrev=0 HEAD^ 2>/de
 .PHONY: e2e-skew
 e2e-skew: thread-tools ## Let an earlier version and this one work together (PREVIOUS=a tag or commit).
 	PREVIOUS='$(PREVIOUS)' go test -tags $(TAGS) -timeout $(TEST_TIMEOUT) -count=1 -v ./test/skew
+
+# A cluster of one node in namespaces of its own. The tools are built once, in a
+# quarter of an hour. What is missing here is said, and then nothing is tested.
+NODE_IMAGES := .node/images
+CLUSTER_TAG := $(patsubst v%,%,$(subst +,_,$(VERSION)))
+STATIC := CGO_ENABLED=0 go build -trimpath -ldflags '-s -w'
+
+.PHONY: e2e-cluster
+e2e-cluster: ## Install it into a real cluster of one node, and let everything happen to it (Linux, root).
+	@if why=$$(hack/node/node check); then $(MAKE) --no-print-directory e2e-cluster-run; else echo "e2e-cluster: SKIPPED: $$why" >&2; fi
+
+.PHONY: e2e-cluster-run
+e2e-cluster-run: build thread-tools helm node containerd containerd-shim-runc-v2 ctr
+	rm -rf $(NODE_IMAGES) && mkdir -p $(NODE_IMAGES)
+	$(RELEASE) image -version '$(VERSION)' -platforms linux/$$(go env GOARCH) -out '$(CURDIR)/.node/dist'
+	cp .node/dist/undersong-controller_$(CLUSTER_TAG)_image.tar $(NODE_IMAGES)/controller.tar
+	$(STATIC) -o .node/programs/ ./test/cluster/pause ./test/cluster/letta
+	for name in pause letta; do $(RELEASE) pack -platform linux/$$(go env GOARCH) -name node.test/$$name:1 -out '$(CURDIR)'/$(NODE_IMAGES)/$$name.tar '$(CURDIR)'/.node/programs/$$name; done
+	$(RELEASE) pack -platform linux/$$(go env GOARCH) -name node.test/versitygw:1 -out '$(CURDIR)/$(NODE_IMAGES)/versitygw.tar' $(TOOLS)/versitygw $$(ldd $(TOOLS)/versitygw | grep -o '/[^ ]*' || true)
+	go test -tags cluster -timeout 1h -count=1 -v ./test/cluster -image '$(IMAGE):$(CLUSTER_TAG)' -images '$(CURDIR)/$(NODE_IMAGES)'
 
 # The program is proprietary and comes from npm: where it cannot be had, the
 # tests with it are skipped, and say so.
@@ -192,6 +213,7 @@ verify: generate manifests golangci-lint ## Check that all is generated, tidy, l
 	$(TOOLS)/golangci-lint run --allow-parallel-runners
 	go vet -tags $(TAGS) ./...
 	go vet -tags crashpoints ./internal/crash ./cmd/...
+	go vet -tags cluster ./test/cluster/...
 	GOOS=darwin CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong-hook
 	GOOS=windows CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong-hook
 	go test -count=1 ./test/closure
@@ -209,6 +231,8 @@ TOOLS := $(CURDIR)/.tools/bin
 KUBE := $(shell sed -n 's/^[[:space:]]*k8s.io\/kubernetes v\([0-9]*\)\.\([0-9]*\)\(.*\)/\1 \2 v\1.\2\3/p' hack/tools/kube/go.mod)
 KUBE_LDFLAGS := -X k8s.io/component-base/version.gitMajor=$(word 1,$(KUBE)) -X k8s.io/component-base/version.gitMinor=$(word 2,$(KUBE)) -X k8s.io/component-base/version.gitVersion=$(word 3,$(KUBE))
 
+CONTAINERD := $(shell sed -n 's/^[[:space:]]*github.com\/containerd\/containerd\/v2 v\([^ ]*\).*/\1/p' hack/tools/containerd/go.mod)
+
 # $(call tool,NAME,MODULE,PACKAGE,LDFLAGS)
 define tool
 .PHONY: $(1)
@@ -222,6 +246,10 @@ $(eval $(call tool,etcd,etcd,.,))
 $(eval $(call tool,versitygw,versitygw,github.com/versity/versitygw/cmd/versitygw,))
 $(eval $(call tool,controller-gen,controller-gen,sigs.k8s.io/controller-tools/cmd/controller-gen,))
 $(eval $(call tool,helm,helm,helm.sh/helm/v4/cmd/helm,))
+$(eval $(call tool,node,node,.,$(KUBE_LDFLAGS)))
+$(foreach name,containerd containerd-shim-runc-v2 ctr,$(eval $(call tool,$(name),containerd,github.com/containerd/containerd/v2/cmd/$(name),-X github.com/containerd/containerd/v2/version.Version=$(CONTAINERD))))
+# With cgo it wants headers of file systems that nobody has here.
+containerd containerd-shim-runc-v2 ctr: export CGO_ENABLED := 0
 $(eval $(call tool,golangci-lint,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,))
 
 # What KUBEBUILDER_ASSETS has is not built: it wins.

@@ -387,12 +387,8 @@ func TestCRDsOfAnotherVersion(t *testing.T) {
 	bin := programs(t, tools.Root())
 	t.Run("newer", func(t *testing.T) {
 		r := begin(t, bin, "", newer)
-		unknown := map[client.Object]string{}
-		r.play(func() {
-			for object, at := range r.write() {
-				unknown[object] = at
-			}
-		})
+		var unknown map[client.Object]string
+		r.play(func() { unknown = r.write() })
 		r.kept(unknown)
 	})
 	t.Run("older", func(t *testing.T) {
