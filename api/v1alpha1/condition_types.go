@@ -90,12 +90,6 @@ const (
 	AgentKeptReason = "AgentKept"
 	// BlockLimitReason, of an event: a memory has more blocks than are shown.
 	BlockLimitReason = "BlockLimit"
-	// AgentBroughtUpReason, of an event: an agent of an older version has the
-	// instruction and the blocks of this one.
-	AgentBroughtUpReason = "AgentBroughtUp"
-	// AgentKeptReason, of an event: a person changed an older agent's
-	// instruction, and it is kept.
-	AgentKeptReason = "AgentKept"
 	// FailedReason: none of the others; the message says what happened.
 	FailedReason = "Failed"
 )
