@@ -279,6 +279,7 @@ func TestRunbooks(t *testing.T) {
 
 // on is the world for a part of a test.
 func (w *world) on(t *testing.T) *world {
+	t.Helper()
 	o := *w
 	o.t = t
 	return &o
