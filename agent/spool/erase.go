@@ -4,10 +4,12 @@ import (
 	"crypto/sha256"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
 
+	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/segment"
 )
@@ -108,16 +110,19 @@ func (s *Session) eraseLocked() error {
 // chain, and returns the segment.
 func (s *Session) rewriteLocked(redactor *redact.Redactor, seq int64, previous segment.Sum, erase []int) ([]byte, error) {
 	packed, err := s.Read(seq)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrTooLarge) {
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err) // it is no passing error
+	}
 	if err != nil {
 		return nil, err
 	}
 	raw, err := segment.Unpack(packed)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	h, lines, err := segment.Decode(raw)
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	h.PreviousChain = previous.String()
 	clean := make([]redact.Redacted, len(lines))

@@ -85,10 +85,12 @@ func Open(o Options) (*Spool, error) {
 		}
 		session, err := s.load(filepath.Join(o.Dir, folder.Name()))
 		switch {
-		case errors.Is(err, fs.ErrNotExist):
+		case errors.Is(err, errNoState):
 			// A crash came between the folder and its first state.
-		case err != nil:
+		case errors.Is(err, ErrDamaged):
 			s.damaged = append(s.damaged, folder.Name())
+		case err != nil: // the disk, which may be well again in a moment
+			return nil, err
 		default:
 			s.sessions[session.state.SessionID] = session
 		}
@@ -96,13 +98,22 @@ func Open(o Options) (*Spool, error) {
 	return s, nil
 }
 
-// load reads one session.
+// errNoState: a folder has no state yet.
+var errNoState = errors.New("no state")
+
+// load reads one session. ErrDamaged is of what is written there, any other error
+// of the disk.
 func (s *Spool) load(dir string) (*Session, error) {
 	if err := durable.RemoveTemps(dir); err != nil {
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	data, err := durable.ReadFile(filepath.Join(dir, stateFile), maxState)
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, errNoState
+	case errors.Is(err, durable.ErrTooLarge):
+		return nil, fmt.Errorf("open session: %w", ErrDamaged)
+	case err != nil:
 		return nil, fmt.Errorf("open session: %w", err)
 	}
 	session := &Session{spool: s, dir: dir, saved: data}

@@ -504,3 +504,46 @@ func TestExpireKeepsWhatWaits(t *testing.T) {
 		t.Error("a Session would be made again with nothing new to say")
 	}
 }
+
+// TestADiskThatFailsIsNoDamage: what may be well in a moment makes Open fail, so that
+// it is tried again, and is never taken for a session without a state.
+func TestADiskThatFailsIsNoDamage(t *testing.T) {
+	dir := t.TempDir()
+	session, err := open(t, dir, durable.FS{}).Ensure(id, at)
+	if err == nil {
+		err = session.Append(read.Main, batch(0))
+	}
+	if err == nil {
+		err = session.Update(func(s *State) { s.Erasing = map[int64][]int{1: {0}} })
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	state, seg := filepath.Join(dir, id, stateFile), filepath.Join(dir, id, segmentFile(1))
+	for _, path := range []string{state, seg} { // a folder cannot be read as a file
+		if err := errors.Join(os.Rename(path, path+".away"), os.Mkdir(path, 0o700)); err != nil {
+			t.Fatal(err)
+		}
+		s, err := Open(Options{Dir: dir, Owner: owner, Workstation: workstation})
+		if err == nil {
+			t.Errorf("%s cannot be read: opened, damaged %v", filepath.Base(path), s.Damaged())
+		}
+		if err := errors.Join(os.Remove(path), os.Rename(path+".away", path)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(seg); err != nil {
+		t.Fatal(err)
+	}
+	before := files(t, dir)
+	s := open(t, dir, durable.FS{})
+	if diff := cmp.Diff([]string{id}, s.Damaged()); diff != "" {
+		t.Errorf("a segment to erase lines of is lost: damaged (-want +got):\n%s", diff)
+	}
+	if _, err := s.Ensure(id, at); !errors.Is(err, ErrDamaged) {
+		t.Errorf("Ensure: %v, want %v", err, ErrDamaged)
+	}
+	if diff := cmp.Diff(before, files(t, dir)); diff != "" {
+		t.Errorf("files changed (-want +got):\n%s", diff)
+	}
+}
