@@ -27,6 +27,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
+	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
 )
@@ -187,6 +188,9 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 			}
 		}
 		erased += here
+		if err := unsay(home, state.SessionID, since); err != nil {
+			return err
+		}
 		unsent, stored = untold(&state)
 		if err := one.Erase(lines, consent.ReasonForgotten); err != nil {
 			return err
@@ -220,6 +224,23 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 		return s.print("Session %s: nothing more of it leaves this computer.\n", safe(session))
 	}
 	return s.print("%s that had not left this computer erased; nothing of the last %s will be read again.\n", many(erased, "line"), last)
+}
+
+// unsay takes back the memory's messages to a session since then: they may come of
+// what is to be forgotten.
+func unsay(home, session string, since time.Time) error {
+	kept, err := whisper.List(home)
+	if err != nil {
+		return err
+	}
+	for i := range kept {
+		if k := &kept[i]; k.Session == session && k.Label == "" && !k.At.Before(since) {
+			if err := whisper.Withdraw(home, session, k.ID); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 // untold says whether the cluster was never told of a session from here, and, if so,

@@ -17,6 +17,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -369,5 +370,35 @@ func TestUntold(t *testing.T) {
 		if unsent, stored := untold(&tc.state); unsent != tc.unsent || stored != tc.stored {
 			t.Errorf("%s: unsent %v, stored %v; want %v, %v", name, unsent, stored, tc.unsent, tc.stored)
 		}
+	}
+}
+
+// TestForgetTakesMessagesBack: of the session, since then, and no others.
+func TestForgetTakesMessagesBack(t *testing.T) {
+	home := t.TempDir()
+	now := time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)
+	for id, w := range map[string]whisper.Whisper{
+		"old":   {Session: "s", At: now.Add(-time.Hour)},
+		"new":   {Session: "s", At: now},
+		"other": {Session: "t", At: now},
+	} {
+		w.ID, w.Text, w.Memory, w.Expires = id, "words", "main", now.Add(time.Hour)
+		if err := whisper.Put(home, w); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := unsay(home, "s", now.Add(-time.Minute)); err != nil {
+		t.Fatal(err)
+	}
+	kept, err := whisper.List(home)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states := map[string]string{}
+	for _, k := range kept {
+		states[k.ID] = k.State
+	}
+	if states["new"] == states["old"] || states["other"] != states["old"] || len(states) != 3 {
+		t.Errorf("states %v, want the new one of the session withdrawn alone", states)
 	}
 }
