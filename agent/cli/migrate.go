@@ -417,7 +417,7 @@ func (m *migration) render() string {
 		fmt.Fprintf(&b, "- %s that the plugin has sent are not sent again: your team's memory and its\n  archive do not get them.\n", many(again, "line"))
 	}
 	if !m.configured {
-		b.WriteString("- undersong init comes next. What was written before it is never sent.\n")
+		b.WriteString("- undersong init comes next. What was written before it is not sent then.\n")
 	}
 	if len(m.sessions) > 0 {
 		b.WriteString("- The plugin's state files are copied into the state directory. They stay where they\n  are, and undersong keeps them in the same format.\n")

@@ -85,7 +85,7 @@ not name.`,
 	root.AddCommand(s.sessionsCommand(), s.memoryCommand(), s.logsCommand(), s.adminCommand())
 	root.AddCommand(s.pauseCommand(), s.resumeCommand(), s.privateCommand(), s.forgetCommand())
 	root.AddCommand(s.whispersCommand(), s.statuslineCommand())
-	root.AddCommand(s.transcriptCommand(), s.redactCommand(), s.migrateCommand())
+	root.AddCommand(s.transcriptCommand(), s.redactCommand(), s.migrateCommand(), s.importCommand())
 	return root
 }
 

@@ -47,6 +47,10 @@ type report struct {
 	Running bool        `json:"running"`
 	Daemon  daemon.Info `json:"daemon,omitzero"`
 
+	// Import is how far the import of older sessions is; nil while none is under
+	// way.
+	Import *importReport `json:"import,omitempty"`
+
 	NotesWaiting    int `json:"notesWaiting"`
 	NotesBroken     int `json:"notesBroken"`
 	WhispersWaiting int `json:"whispersWaiting"`
@@ -111,6 +115,12 @@ func (s *System) report() (*report, error) {
 	} else if known {
 		snapshot.Running = r.Running // a daemon that was killed could not say so
 		r.Status = &snapshot
+	}
+	if p, err := importProgress(home, config); err != nil {
+		r.Problem = err.Error()
+	} else if p.Archived < p.Sessions {
+		p.Paused = s.pausedNow(home)
+		r.Import = p
 	}
 	r.NotesWaiting = countFiles(note.Dir(home))
 	if broken, err := note.Broken(home); err == nil {
@@ -191,6 +201,13 @@ func render(r *report, now time.Time) string {
 	row("store", "%s", safe(r.StoreHost))
 	row("daemon", "%s", running(r, now))
 	row("waiting", "%s", waiting(r, now))
+	if r.Import != nil {
+		text := r.Import.short()
+		if r.Import.Paused {
+			text += "; it waits for undersong resume"
+		}
+		row("import", "%s", text)
+	}
 	columns(&b, rows)
 	if r.Problem != "" {
 		fmt.Fprintf(&b, "\n%s\n", safe(r.Problem))

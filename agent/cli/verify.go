@@ -16,6 +16,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -57,7 +58,9 @@ type proof struct {
 type streamProof struct {
 	Stream     string `json:"stream"`
 	Generation int64  `json:"generation,omitempty"`
-	Path       string `json:"path"`
+	// Import says that it is about what was brought in of before init.
+	Import bool   `json:"import,omitempty"`
+	Path   string `json:"path"`
 	// Read is the byte after the last line read, Size that of the file now; -1
 	// when there is no file.
 	Read int64 `json:"read"`
@@ -71,6 +74,8 @@ type withheld struct {
 	From       int64  `json:"from"` // bytes
 	To         int64  `json:"to"`
 	Reason     string `json:"reason"`
+
+	imported bool
 }
 
 // errGap is returned, after the report, when something does not fit.
@@ -147,10 +152,12 @@ func (p *proof) gap(format string, args ...any) {
 	}
 }
 
-// place is one generation of one stream.
+// place is one generation of one stream, as it was said or as it was brought in
+// afterwards.
 type place struct {
 	stream     string
 	generation int64
+	imported   bool
 }
 
 // fromReceipts computes the chain anew and looks whether the segments, with what
@@ -175,14 +182,15 @@ func (p *proof) fromReceipts(state *spool.State, receipts []spool.Receipt) {
 		} else if head = head.NextDigest(digest); head.String() != r.Chain {
 			p.gap("segment %d does not follow from the one before it", r.Seq)
 		}
-		where := place{r.Stream, r.Generation}
+		where := place{r.Stream, r.Generation, r.Import}
 		start := r.Offset
 		for _, w := range r.Withheld {
 			start = min(start, w.FromOffset) // withheld before, and left with the next line
-			p.Withheld = append(p.Withheld, withheld{r.Stream, r.Generation, w.FromOffset, w.ToOffset, w.Reason})
+			p.Withheld = append(p.Withheld, withheld{r.Stream, r.Generation, w.FromOffset, w.ToOffset, w.Reason, r.Import})
 		}
-		if start > ends[where] {
-			p.gap("bytes %d to %d of %s are in no segment (before segment %d)", ends[where], start, r.Stream, r.Seq)
+		// A session that was opened again after its import goes on behind it.
+		if end := max(ends[where], ends[place{r.Stream, r.Generation, true}]); start > end {
+			p.gap("bytes %d to %d of %s are in no segment (before segment %d)", end, start, r.Stream, r.Seq)
 		}
 		ends[where] = r.EndOffset
 		p.Segments, p.Lines = r.Seq, p.Lines+r.Lines
@@ -196,22 +204,52 @@ func (p *proof) fromReceipts(state *spool.State, receipts []spool.Receipt) {
 	case p.Lines != state.Head.Lines:
 		p.gap("the receipts tell of %d lines, the spool of %d", p.Lines, state.Head.Lines)
 	}
-	for stream, cursor := range state.Cursors {
-		where := place{stream, cursor.Generation}
-		end := ends[where]
-		for _, w := range cursor.Pending {
-			p.Withheld = append(p.Withheld, withheld{stream, cursor.Generation, w.FromOffset, w.ToOffset, w.Reason})
-			end = max(end, w.ToOffset)
-		}
-		if end < cursor.Offset {
-			p.gap("bytes %d to %d of %s were read and are in no segment", end, cursor.Offset, stream)
-		}
-		p.Streams = append(p.Streams, streamProof{Stream: stream, Generation: cursor.Generation, Path: cursor.Path, Read: cursor.Offset, Size: -1})
+	for stream, one := range state.Imports {
+		p.fromCursor(stream, one.Cursor, true, ends)
 	}
-	slices.SortFunc(p.Streams, func(a, b streamProof) int { return cmp.Compare(a.Stream, b.Stream) })
+	for stream, cursor := range state.Cursors {
+		p.fromCursor(stream, cursor, false, ends)
+	}
+	p.brought(state)
+	slices.SortFunc(p.Streams, func(a, b streamProof) int {
+		if a.Import != b.Import && a.Stream == b.Stream {
+			return map[bool]int{true: -1, false: 1}[a.Import]
+		}
+		return cmp.Compare(a.Stream, b.Stream)
+	})
 	slices.SortStableFunc(p.Withheld, func(a, b withheld) int {
 		return cmp.Or(cmp.Compare(a.Stream, b.Stream), cmp.Compare(a.Generation, b.Generation), cmp.Compare(a.From, b.From))
 	})
+	// What an import's cursor holds goes on in that of who opened the session again.
+	p.Withheld = slices.CompactFunc(p.Withheld, func(a, b withheld) bool { a.imported = b.imported; return a == b })
+}
+
+// fromCursor looks whether all that a cursor has read is in a segment or withheld.
+func (p *proof) fromCursor(stream string, cursor read.Cursor, imported bool, ends map[place]int64) {
+	end := max(ends[place{stream, cursor.Generation, imported}], ends[place{stream, cursor.Generation, true}])
+	for _, w := range cursor.Pending {
+		p.Withheld = append(p.Withheld, withheld{stream, cursor.Generation, w.FromOffset, w.ToOffset, w.Reason, imported})
+		end = max(end, w.ToOffset)
+	}
+	if end < cursor.Offset {
+		p.gap("bytes %d to %d of %s were read and are in no segment", end, cursor.Offset, stream)
+	}
+	p.Streams = append(p.Streams, streamProof{Stream: stream, Generation: cursor.Generation, Import: imported, Path: cursor.Path, Read: cursor.Offset, Size: -1})
+}
+
+// brought takes out of what was withheld as of before init what was brought in
+// since.
+func (p *proof) brought(state *spool.State) {
+	kept := p.Withheld[:0]
+	for _, w := range p.Withheld {
+		if one, ok := state.Imports[w.Stream]; ok && !w.imported && w.Reason == read.ReasonBeforeInit && w.Generation == 0 && w.From < one.Cursor.Offset {
+			if w.From = one.Cursor.Offset; w.From >= w.To {
+				continue
+			}
+		}
+		kept = append(kept, w)
+	}
+	p.Withheld = kept
 }
 
 // fromFiles looks at the transcripts as they are now.
@@ -307,10 +345,16 @@ func (p *proof) render() string {
 			text = fmt.Sprintf("read to byte %d; the file is gone, %s", stream.Read, safe(stream.Path))
 		case stream.Size < stream.Read:
 			text = fmt.Sprintf("read to byte %d; the file is shorter now (%d), and is read as a new one, %s", stream.Read, stream.Size, safe(stream.Path))
+		case stream.Import && stream.Size > stream.Read:
+			text = fmt.Sprintf("brought in to byte %d, %s", stream.Read, safe(stream.Path))
 		case stream.Size == stream.Read:
 			text = fmt.Sprintf("read to its end, byte %d, %s", stream.Read, safe(stream.Path))
 		}
-		rows = append(rows, []string{safe(stream.Stream), text})
+		name := safe(stream.Stream)
+		if stream.Import {
+			name += ", imported"
+		}
+		rows = append(rows, []string{name, text})
 	}
 	rows = append(rows, []string{"segments", fmt.Sprintf("%d, with %s; head %s", p.Segments, many(p.Lines, "line"), headOf(p.Chain))})
 	if p.Asked {
@@ -325,7 +369,7 @@ func (p *proof) render() string {
 	}
 	columns(&b, rows)
 	if len(p.Withheld) > 0 {
-		b.WriteString("\nNot sent, and never will be:\n")
+		b.WriteString("\nNot sent, and never will be" + p.importable() + ":\n")
 		table := [][]string{{"  STREAM", "BYTES", "BECAUSE"}}
 		for _, w := range p.Withheld {
 			table = append(table, []string{"  " + safe(w.Stream), fmt.Sprintf("%d to %d", w.From, w.To), safe(w.Reason)})
@@ -338,6 +382,15 @@ func (p *proof) render() string {
 	}
 	b.WriteString("\nAll that was read is in a segment or in a range above, and the chain is whole.\n")
 	return b.String()
+}
+
+// importable is what to say where something is withheld that the person may still
+// bring in.
+func (p *proof) importable() string {
+	if slices.ContainsFunc(p.Withheld, func(w withheld) bool { return w.Reason == read.ReasonBeforeInit }) {
+		return ", unless you bring in what was said before init (undersong import)"
+	}
+	return ""
 }
 
 func outOf(n, all int64) string {

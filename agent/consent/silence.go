@@ -38,9 +38,10 @@ const (
 	// the size of every transcript.
 	maxSilences = 64 << 20
 
-	// keepSilence is how long a silence that ended is kept: transcripts are, by
-	// default, for 30 days, and a copy of one may come late.
-	keepSilence = 90 * 24 * time.Hour
+	// heedSilence is how long a silence that ended is heeded when what is said
+	// now is read: transcripts are kept, by default, for 30 days, and a copy of
+	// one may come late. It is kept for ever, for who brings in history.
+	heedSilence = 90 * 24 * time.Hour
 
 	// lockPatience is how long another process is waited for.
 	lockPatience = 5 * time.Second
@@ -135,6 +136,12 @@ func (s *Silence) Bytes(path string) (r Range, open, ok bool) {
 	}
 	from, _ := lookUp(s.Sizes, path)
 	return Range{From: from}, true, true
+}
+
+// Measures says whether the size of a file was known when the silence began.
+func (s *Silence) Measures(path string) bool {
+	_, ok := lookUp(s.Sizes, path)
+	return ok
 }
 
 func lookUp[V any](byPath map[string]V, path string) (V, bool) {
@@ -238,7 +245,13 @@ func (s *Silences) Due(now time.Time) bool {
 	return slices.ContainsFunc(s.List, func(one Silence) bool { return !one.Measured && !one.Open(now) })
 }
 
-// expire measures what ended by the clock, and drops what ended long ago.
+// Old says that a silence ended so long ago that nothing which is written now can
+// be of it.
+func (s *Silence) Old(now time.Time) bool {
+	return s.Measured && !s.Until.IsZero() && now.Sub(s.Until) > heedSilence
+}
+
+// expire measures what ended by the clock.
 func (s *Silences) expire(now time.Time, measure Measure) error {
 	for i := range s.List {
 		one := &s.List[i]
@@ -253,8 +266,7 @@ func (s *Silences) expire(now time.Time, measure Measure) error {
 	}
 	s.look(now, measure)
 	s.List = slices.DeleteFunc(s.List, func(one Silence) bool {
-		return one.Measured && !one.Until.IsZero() && now.Sub(one.Until) > keepSilence ||
-			!one.Gone.IsZero() && now.Sub(one.Gone) > keepSilence
+		return !one.Gone.IsZero() && now.Sub(one.Gone) > heedSilence
 	})
 	return nil
 }
@@ -265,7 +277,7 @@ func (s *Silences) look(now time.Time, measure Measure) {
 	found := map[string]map[string]int64{} // by the folder of transcripts
 	for i := range s.List {
 		one := &s.List[i]
-		if one.Session == "" || !one.Until.IsZero() || now.Sub(one.Since) <= keepSilence {
+		if one.Session == "" || !one.Until.IsZero() || now.Sub(one.Since) <= heedSilence {
 			continue
 		}
 		sizes, looked := found[one.Projects]

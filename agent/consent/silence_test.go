@@ -81,9 +81,13 @@ func TestSilencesAreKept(t *testing.T) {
 			t.Errorf("%s: %v, open %v, known %v, want %v", path, bytes, open, ok, wanted)
 		}
 	}
-	update(evening.Add(keepSilence+2*time.Hour), func(*Silences) {})
-	if got, err = LoadSilences(home); err != nil || len(got.List) != 1 {
-		t.Errorf("long after the pause %d silences are kept (%v), want the private one", len(got.List), err)
+	later := evening.Add(heedSilence + 2*time.Hour)
+	update(later, func(*Silences) {})
+	if got, err = LoadSilences(home); err != nil || len(got.List) != 2 {
+		t.Errorf("long after the pause %d silences are kept (%v), want both: history may be brought in at any time", len(got.List), err)
+	}
+	if !got.List[0].Old(later) || got.List[1].Old(later) {
+		t.Errorf("of a pause and a later private time, old are %v and %v", got.List[0].Old(later), got.List[1].Old(later))
 	}
 }
 

@@ -147,10 +147,17 @@ func (b *baseline) kept(src read.Source) []read.Kept {
 func (b *baseline) size(src read.Source) int64 { return b.at(src.Path) }
 
 func (b *baseline) at(path string) int64 {
+	size, _ := b.knows(path)
+	return size
+}
+
+// knows says, too, whether the file was there at all.
+func (b *baseline) knows(path string) (int64, bool) {
 	if size, ok := b.sizes[path]; ok {
-		return size
+		return size, true
 	}
-	return b.sizes[b.moved[filepath.Base(path)]]
+	size, ok := b.sizes[b.moved[filepath.Base(path)]]
+	return size, ok
 }
 
 // Baseline returns how many bytes of a transcript are never sent.

@@ -59,6 +59,7 @@ type loop struct {
 
 	agenda   *agenda
 	silences silences
+	history  history
 
 	blocked  map[string]bool
 	missed   map[string]int       // looks at a transcript that is not there
@@ -98,6 +99,11 @@ func (l *loop) run(ctx context.Context) error {
 		}
 		if l.leave() {
 			return errIdle
+		}
+		if l.bring(ctx) {
+			l.worked = true
+			l.attend(ctx) // what is said now comes first
+			continue
 		}
 		l.wait(ctx)
 	}
@@ -165,6 +171,11 @@ func (l *loop) wait(ctx context.Context) {
 	case <-timer.C():
 		l.rest()
 	}
+	l.attend(ctx)
+}
+
+// attend takes what came, and does what is due now and then.
+func (l *loop) attend(ctx context.Context) {
 	l.takeNotes(ctx)
 	l.tell()
 	l.lookForUnheard()
@@ -216,7 +227,7 @@ func (l *loop) leave() bool {
 		return false
 	}
 	waiting, _ := backlog(l.spool)
-	if waiting > 0 {
+	if waiting > 0 || l.history.open() > 0 {
 		return false
 	}
 	files, err := note.List(l.home)

@@ -209,7 +209,7 @@ func (l *loop) sweep(start bool) {
 
 // never says whether a session had time enough for a transcript and got none.
 func never(state *spool.State, now time.Time, giveUp time.Duration) bool {
-	if len(state.Cursors) > 0 || state.Head.Segments > 0 || now.Sub(state.FirstNote).Abs() < giveUp {
+	if len(state.Cursors)+len(state.Imports) > 0 || state.Head.Segments > 0 || now.Sub(state.FirstNote).Abs() < giveUp {
 		return false
 	}
 	return !exists(state.Transcript)
@@ -225,11 +225,16 @@ func over(state *spool.State, now time.Time) bool {
 		return false
 	}
 	// Of a session that a person deleted nothing waits, whatever was not read.
-	if !state.Withdrawn && (len(state.Segments) > 0 || len(state.Gone) > 0 || len(state.Cursors) == 0 || state.Processed.Lag > 0) {
+	if !state.Withdrawn && (len(state.Segments) > 0 || len(state.Gone) > 0 || len(state.Cursors)+len(state.Imports) == 0 || state.Processed.Lag > 0) {
 		return false
 	}
 	for _, cursor := range state.Cursors {
 		if exists(cursor.Path) {
+			return false
+		}
+	}
+	for _, one := range state.Imports {
+		if exists(one.Cursor.Path) {
 			return false
 		}
 	}

@@ -68,8 +68,12 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 		return nil, err
 	}
 	var list []read.Silence
+	now := l.clock.Now()
 	for i := range l.silences.known.List {
 		one := &l.silences.known.List[i]
+		if src.History == nil && one.Old(now) {
+			continue
+		}
 		w := read.Silence{Reason: one.Reason, Session: one.Session, Since: one.Since, Until: one.Until, ByClock: one.ByClock}
 		// A hook looks at one file only, and what is to be forgotten is a time.
 		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main || one.Reason == consent.ReasonForgotten && one.Session == ""
@@ -79,6 +83,9 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 				if open {
 					w.To = math.MaxInt64
 				}
+			}
+			if open && src.History != nil && !one.Measures(src.Path) {
+				w.From, w.To = 0, 0 // it lies elsewhere, as a copy does, and is judged by its times
 			}
 		}
 		list = append(list, w)

@@ -41,6 +41,7 @@ type evening struct {
 	talks    []*silentTalk
 	paused   time.Time // until when; zero: not, far: until resume
 	got      map[string]int
+	of       map[string]*silentTalk // by line
 	n        int
 	epoch    int // counts what the user said
 }
@@ -74,7 +75,7 @@ func newEvening(tb testing.TB, random *rand.Rand) *evening {
 	dir := tb.TempDir()
 	e := &evening{
 		tb: tb, random: random, clock: clocktesting.NewFakeClock(time.Date(2026, 5, 4, 18, 0, 0, 0, time.UTC)),
-		home: filepath.Join(dir, "state"), projects: filepath.Join(dir, "projects"), cwd: filepath.Join(dir, "tide"), got: map[string]int{},
+		home: filepath.Join(dir, "state"), projects: filepath.Join(dir, "projects"), cwd: filepath.Join(dir, "tide"), got: map[string]int{}, of: map[string]*silentTalk{},
 	}
 	for _, folder := range []string{e.home, filepath.Join(e.projects, "-tide"), filepath.Join(e.cwd, ".git")} {
 		e.must(os.MkdirAll(folder, 0o700))
@@ -159,6 +160,7 @@ func (e *evening) write(k *silentTalk, s *silentStream) {
 	if s.torn == nil {
 		e.n++
 		s.id, s.keep = fmt.Sprintf("line-%06d", e.n), !e.silent(k)
+		e.of[s.id] = k
 		record := map[string]any{
 			"type": "user", "uuid": s.id, "sessionId": k.id, "cwd": e.cwd, "entrypoint": "cli", "isSidechain": s != k.streams[0],
 			"message": map[string]any{"role": "user", "content": "words of " + s.id},

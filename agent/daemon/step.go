@@ -113,6 +113,9 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	src.Baseline, src.Init, src.ForkedFrom = l.baseline.size(src), l.config.ConsentedAt, origin(&state)
 	src.Kept = l.baseline.kept(src)
 	src.Earlier = func() ([]read.Kept, error) { return session.Withheld(src.Stream) }
+	if !known {
+		cursor = l.resume(&state, src)
+	}
 	var err error
 	if src.Silences, err = l.silent(ctx, src); err != nil {
 		return false, err

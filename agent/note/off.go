@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -25,7 +26,8 @@ const (
 	// maxOff bounds such a file, in bytes.
 	maxOff = 16 << 10
 
-	// keepOff is how long a folder is kept of which nobody took anything.
+	// keepOff is how long a folder is kept of which nobody took anything, and
+	// whose transcript is gone.
 	keepOff = 90 * 24 * time.Hour
 )
 
@@ -167,7 +169,8 @@ func DropOff(home, session, name string) error {
 	return nil
 }
 
-// sweepOff forgets sessions that were switched off long ago.
+// sweepOff forgets sessions that were switched off long ago and of which nothing
+// is left. As long as there is a transcript, somebody may bring in history.
 func sweepOff(home string, now time.Time) error {
 	entries, err := os.ReadDir(filepath.Join(home, offDir))
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -177,6 +180,11 @@ func sweepOff(home string, now time.Time) error {
 	for _, e := range entries {
 		info, err := e.Info()
 		if err != nil || now.Sub(info.ModTime()) < keepOff {
+			continue
+		}
+		offs, err := Offs(home, e.Name())
+		there := func(off Off) bool { _, err := os.Stat(off.Transcript); return err == nil }
+		if err != nil || slices.ContainsFunc(offs, there) {
 			continue
 		}
 		errs = append(errs, os.RemoveAll(filepath.Join(home, offDir, e.Name())))

@@ -59,8 +59,9 @@ type Batch struct {
 	// Moved says that Cursor differs from the one before.
 	Moved bool
 
-	// More says that complete lines remain.
-	More bool
+	// More says that complete lines remain. Over says that the next one is no
+	// history.
+	More, Over bool
 
 	// Project is that of the body lines; nil without any.
 	Project *Project
@@ -83,11 +84,12 @@ type builder struct {
 	batch Batch
 	size  int64 // of the body, with line ends
 	input int64 // read, captured or not
+	most  int64 // of input
 	run   *Withheld
 }
 
 func newBuilder(stream string, cur Cursor, at time.Time) *builder {
-	b := &builder{}
+	b := &builder{most: maxInput}
 	b.batch.Cursor = cur.Clone()
 	h := &b.batch.Header
 	h.Stream = stream
@@ -105,6 +107,10 @@ func newBuilder(stream string, cur Cursor, at time.Time) *builder {
 // maxInput bounds what one batch reads, so that a file of nothing but large
 // records that are left out does not hold up the other sessions.
 const maxInput = 64 << 20
+
+// maxHistory is the same where history is read: it can wait, and what is said
+// meanwhile should not.
+const maxHistory = 8 << 20
 
 // keep adds a body line.
 func (b *builder) keep(offset, length, index int64, line redact.Redacted, findings redact.Findings) {
@@ -192,7 +198,7 @@ func (b *builder) fits(length int64) bool {
 
 // full says that the batch ends here.
 func (b *builder) full() bool {
-	return b.size >= segment.CloseAt || b.input >= maxInput ||
+	return b.size >= segment.CloseAt || b.input >= b.most ||
 		len(b.batch.Lines) > 0 && len(b.batch.Cursor.Pending) >= maxPending
 }
 

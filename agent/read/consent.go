@@ -22,6 +22,9 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	if reason := s.silent(line, record); reason != "" {
 		return s.hush(reason)
 	}
+	if h := s.src.History; h != nil && h.Dated && cur.LastTime.IsZero() {
+		return ReasonBeforeInit // it may as well be of after it
+	}
 	if !record.Timestamp.IsZero() && record.Timestamp.Before(s.src.ForkedAt) {
 		// Where it was said it was heard, or was not to be.
 		return s.hush(ReasonInherited)

@@ -19,6 +19,10 @@ import (
 // is normal before the first prompt and after a person deleted it.
 var ErrMissing = errors.New("transcript is missing")
 
+// ErrReplaced is returned where history is read: the file is another one than
+// the one that was begun.
+var ErrReplaced = errors.New("transcript is another one than before")
+
 // Source names one stream and where to look for it.
 type Source struct {
 	// Session is the session's id, Stream is Main or agent-<id>.
@@ -55,6 +59,31 @@ type Source struct {
 	// session that this one is known to be a fork of.
 	Silences   []Silence
 	ForkedFrom string
+
+	// History is set where what was written before init is brought in
+	// afterwards. Baseline and Init say nothing then.
+	History *History
+}
+
+// History bounds what is brought in of before init.
+type History struct {
+	// Until bounds the bytes: lines are read that begin before it. A line that
+	// goes over init begins before it, and is withheld by all other reading.
+	Until int64
+
+	// Before is when init was: reading ends at the first record that says it is
+	// not older. What says that it is of a time to come says nothing.
+	Before time.Time
+
+	// Dated says that only the time tells what is of before init. Then lines
+	// before the first that gives one are withheld.
+	Dated bool
+}
+
+// ends says whether a line is no more of what is brought in.
+func (h *History) ends(line transcript.Line, record transcript.Record, now time.Time) bool {
+	at := record.Timestamp
+	return h != nil && (line.Offset >= h.Until || !at.IsZero() && !at.Before(h.Before) && !at.After(now))
 }
 
 // open returns the file to read on, and the cursor to read it from: the same,
@@ -195,6 +224,17 @@ func Changed(path string, cur Cursor) bool {
 	}
 	dev, inode := identity(info)
 	return info.Size() != cur.Offset || path != cur.Path || dev != cur.Dev || inode != cur.Inode
+}
+
+// Fits says whether the file at a path begins with the bytes that the cursor has
+// read.
+func Fits(path string, cur Cursor) bool {
+	f, err := candidate(path, cur)
+	if err != nil {
+		return false
+	}
+	f.close()
+	return f.fits
 }
 
 // split cuts the path of a stream's file into its project folder and the part

@@ -49,20 +49,27 @@ func (r *Reader) Next(ctx context.Context, src Source, cur Cursor, want Want) (B
 		cur.Kept = append(slices.Clip(cur.Kept), src.Kept...)
 	}
 	now := r.Clock.Now().UTC()
+	generation := cur.Generation
 	at, cur, err := open(src, cur, now)
 	if err != nil {
 		return Batch{}, err
 	}
 	defer at.close()
+	if src.History != nil && cur.Generation != generation {
+		return Batch{}, ErrReplaced // nobody agreed to what it holds now
+	}
 
 	s := &step{Reader: r, src: src, want: want, builder: newBuilder(src.Stream, cur, now), verdicts: map[place]Verdict{}}
+	if src.History != nil {
+		s.most, s.batch.Header.Import = maxHistory, true
+	}
 	// What is signed is what was read: were the file signed again at the end, one
 	// that was cut and has grown in between would pass for it.
 	lines := transcript.NewSignedLines(at.file, at.signer)
 	for ctx.Err() == nil && lines.Next() {
 		line := lines.Line()
 		if !s.line(line) || s.full() {
-			s.batch.More = true
+			s.batch.More = !s.batch.Over
 			break
 		}
 	}
@@ -98,10 +105,14 @@ type step struct {
 }
 
 // line takes one line into the batch. It returns false when the line belongs
-// into the next segment.
+// into the next segment, or into none that is to be read.
 func (s *step) line(line transcript.Line) bool {
 	s.input += line.Length
 	record, err := transcript.Parse(line.Raw)
+	if s.src.History.ends(line, record, s.batch.Header.At) {
+		s.batch.Over = true
+		return false
+	}
 	if err == transcript.ErrBlank && !line.TooLong { //nolint:errorlint // a sentinel that Parse returns as it is
 		s.pass(line.Offset+line.Length, segment.NoIndex)
 		return true

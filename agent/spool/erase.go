@@ -46,6 +46,10 @@ func (s *Session) Erase(lines map[int64][]int, reason string) error {
 		cursor.NoSummaries, cursor.Hushed = true, reason
 		next.Cursors[stream] = cursor
 	}
+	for stream, one := range next.Imports {
+		one.Cursor.NoSummaries, one.Cursor.Hushed = true, reason
+		next.Imports[stream] = one
+	}
 	from := s.unsentLocked()
 	for seq, which := range lines {
 		if seq < from || next.Segment(seq) == nil || len(which) == 0 {

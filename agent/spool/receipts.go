@@ -44,6 +44,9 @@ type Receipt struct {
 	At       time.Time       `json:"at"`
 	Withheld []read.Withheld `json:"withheld,omitempty"`
 
+	// Import says that its lines are of before init, and were brought in.
+	Import bool `json:"import,omitempty"`
+
 	// Millis are the times of the lines: the first as Unix milliseconds, each
 	// other as the difference to the one before. 0 at first: it is not known.
 	Millis []int64 `json:"millis,omitempty"`
@@ -70,7 +73,7 @@ func (s *Session) receive(next *State, batch read.Batch) error {
 	h, g := batch.Header, next.Segments[len(next.Segments)-1]
 	r := Receipt{
 		Seq: g.Seq, Stream: h.Stream, Generation: h.Generation, Offset: h.Offset, EndOffset: h.EndOffset,
-		First: next.Head.Lines - g.Lines + 1, Lines: g.Lines, Digest: g.Digest, Chain: g.Chain, At: h.At, Withheld: batch.Withheld,
+		First: next.Head.Lines - g.Lines + 1, Lines: g.Lines, Digest: g.Digest, Chain: g.Chain, At: h.At, Withheld: batch.Withheld, Import: h.Import,
 	}
 	before := int64(0)
 	for _, at := range batch.Times {

@@ -184,18 +184,25 @@ func (n *renewal) take(g Segment) (segment.Header, error) {
 // begin notes where the new chain begins in a stream.
 func (n *renewal) begin(h segment.Header) {
 	for _, p := range n.next.Earlier {
-		if p.Stream == h.Stream && p.Generation == h.Generation {
+		if p.Stream == h.Stream && p.Generation == h.Generation && p.Import == h.Import {
 			return
 		}
 	}
-	n.next.Earlier = append(n.next.Earlier, Place{Stream: h.Stream, Generation: h.Generation, Offset: h.Offset})
+	n.next.Earlier = append(n.next.Earlier, Place{Stream: h.Stream, Generation: h.Generation, Offset: h.Offset, Import: h.Import})
 }
 
 // keep lets the cursors remember what the old receipts named as withheld, and
 // notes where streams go on of which nothing waits.
 func (n *renewal) keep(receipts []Receipt) {
+	for stream, one := range n.next.Imports {
+		at := one.Cursor.Offset
+		if len(one.Cursor.Pending) > 0 {
+			at = one.Cursor.Pending[0].FromOffset
+		}
+		n.begin(segment.Header{Stream: stream, Generation: one.Cursor.Generation, Offset: at, Import: true})
+	}
 	for stream, cursor := range n.next.Cursors {
-		n.next.Cursors[stream] = read.Remember(cursor, keptOf(receipts)[stream])
+		n.next.Cursors[stream] = read.Remember(cursor, keptOf(receipts, false)[stream])
 		at := cursor.Offset
 		if len(cursor.Pending) > 0 {
 			at = cursor.Pending[0].FromOffset

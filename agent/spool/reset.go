@@ -109,8 +109,17 @@ func startOver(dir, id string, old *State) (State, error) {
 		ForkedAt: old.ForkedAt, ForkedFrom: old.ForkedFrom, Entrypoint: old.Entrypoint, Nested: old.Nested,
 		Cursors: map[string]read.Cursor{},
 	}
-	kept, err := withheld(dir, id)
+	kept, err := withheld(dir, id, true)
 	if err != nil {
+		return State{}, err
+	}
+	for stream, one := range old.Imports {
+		if next.Imports == nil {
+			next.Imports = map[string]Import{}
+		}
+		next.Imports[stream] = Import{Cursor: read.StartOver(one.Cursor, kept[stream])}
+	}
+	if kept, err = withheld(dir, id, false); err != nil {
 		return State{}, err
 	}
 	for stream, cursor := range old.Cursors {
@@ -128,18 +137,23 @@ func startOver(dir, id string, old *State) (State, error) {
 	return next, nil
 }
 
-// withheld returns, by stream, the ranges that receipts name.
-func withheld(dir, id string) (map[string][]read.Kept, error) {
+// withheld returns, by stream, the ranges that receipts name, of what was brought
+// in of before init or of what was said since: the one withholds what the other
+// is about.
+func withheld(dir, id string, imported bool) (map[string][]read.Kept, error) {
 	receipts, err := Receipts(dir, id)
 	if err != nil {
 		return nil, err
 	}
-	return keptOf(receipts), nil
+	return keptOf(receipts, imported), nil
 }
 
-func keptOf(receipts []Receipt) map[string][]read.Kept {
+func keptOf(receipts []Receipt, imported bool) map[string][]read.Kept {
 	kept := map[string][]read.Kept{}
 	for i := range receipts {
+		if receipts[i].Import != imported {
+			continue
+		}
 		for _, w := range receipts[i].Withheld {
 			kept[receipts[i].Stream] = append(kept[receipts[i].Stream], read.Kept{Withheld: w, Generation: receipts[i].Generation})
 		}
@@ -150,6 +164,6 @@ func keptOf(receipts []Receipt) map[string][]read.Kept {
 // Withheld returns what segments of a stream name as withheld. The cursor knows
 // what was withheld since.
 func (s *Session) Withheld(stream string) ([]read.Kept, error) {
-	kept, err := withheld(s.spool.options.Dir, s.State().SessionID)
+	kept, err := withheld(s.spool.options.Dir, s.State().SessionID, false)
 	return kept[stream], err
 }

@@ -96,16 +96,46 @@ func (s *Session) roomLocked() error {
 	return nil
 }
 
+// imports is the number of segments of lines of before init that wait.
+func (s *Session) imports() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	n := 0
+	for i := range s.state.Segments {
+		if s.state.Segments[i].Import {
+			n++
+		}
+	}
+	return n
+}
+
 // Append makes a segment of what was read and moves the stream's cursor, in
 // one durable step. A batch without lines only moves the cursor.
 func (s *Session) Append(stream string, batch read.Batch) error {
+	return s.append(batch, func(next *State) {
+		if next.Cursors == nil {
+			next.Cursors = map[string]read.Cursor{}
+		}
+		next.Cursors[stream] = batch.Cursor
+	})
+}
+
+// AppendImport is Append for lines of before init.
+func (s *Session) AppendImport(stream string, batch read.Batch) error {
+	return s.append(batch, func(next *State) {
+		if next.Imports == nil {
+			next.Imports = map[string]Import{}
+		}
+		next.Imports[stream] = Import{Cursor: batch.Cursor}
+	})
+}
+
+// append makes a segment in one step with what move changes.
+func (s *Session) append(batch read.Batch, move func(*State)) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.state.clone()
-	if next.Cursors == nil {
-		next.Cursors = map[string]read.Cursor{}
-	}
-	next.Cursors[stream] = batch.Cursor
+	move(&next)
 	if from := strings.ToLower(batch.ForkedFrom); next.Project == nil && sessionID.MatchString(from) {
 		next.ForkedFrom = from // of another form it cannot stand in a Session
 	}
@@ -126,12 +156,7 @@ func (s *Session) Append(stream string, batch read.Batch) error {
 	if next.Project == nil {
 		next.Project = batch.Project
 	}
-	if next.Ended && !next.Ending {
-		next.Ended = false // it was resumed
-	}
-	if branch := batch.Branch.String(); branch != "" {
-		next.Branch = branch
-	}
+	describe(&next, batch)
 	err = s.saveLocked(next)
 	if s.state.Head == next.Head {
 		s.spool.bytes.Add(size)
@@ -141,6 +166,18 @@ func (s *Session) Append(stream string, batch read.Batch) error {
 	}
 	crash.Point(crash.AgentCursorWritten)
 	return nil
+}
+
+// describe enters what a batch says of the session as it is now. Lines of before
+// say nothing of one that went on since.
+func describe(next *State, batch read.Batch) {
+	old := batch.Header.Import
+	if next.Ended && !next.Ending && !old {
+		next.Ended = false // it was resumed
+	}
+	if branch := batch.Branch.String(); branch != "" && (!old || len(next.Cursors) == 0) {
+		next.Branch = branch
+	}
 }
 
 // writeLocked writes the segment's file, and enters it into next. It returns
@@ -166,7 +203,7 @@ func (s *Session) writeLocked(next *State, batch read.Batch) (int64, error) {
 	digest := segment.Sum(sha256.Sum256(raw))
 	next.Segments = append(next.Segments, Segment{
 		Seq: h.Seq, Stream: h.Stream, Lines: int64(len(batch.Lines)), Bytes: int64(len(raw)),
-		Digest: digest.String(), Chain: previous.NextDigest(digest).String(), CreatedAt: h.At, SlotState: SlotNone,
+		Digest: digest.String(), Chain: previous.NextDigest(digest).String(), CreatedAt: h.At, SlotState: SlotNone, Import: h.Import,
 	})
 	next.Head, _ = next.At(h.Seq)
 	return int64(len(packed)), nil

@@ -160,6 +160,18 @@ func States(dir string) []State {
 	return states
 }
 
+// Read returns the state of one session of a spool folder, while another process
+// may have it open. Without one, or with one that cannot be read, false.
+func Read(dir, id string) (State, bool) {
+	folder, err := durable.SafeName(strings.ToLower(id))
+	if err != nil {
+		return State{}, false
+	}
+	var state State
+	data, err := durable.ReadFile(filepath.Join(dir, folder, stateFile), maxState)
+	return state, err == nil && json.Unmarshal(data, &state) == nil
+}
+
 // Transcripts lists the files that a session is read from.
 func (s *State) Transcripts() []string {
 	paths := []string{s.Transcript}
@@ -169,8 +181,12 @@ func (s *State) Transcripts() []string {
 	for _, cursor := range s.Cursors {
 		paths = append(paths, cursor.Path)
 	}
+	for _, one := range s.Imports {
+		paths = append(paths, one.Cursor.Path)
+	}
 	slices.Sort(paths)
-	return slices.Compact(paths)
+	paths = slices.Compact(paths)
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" }) // only imported
 }
 
 // Ensure returns the session with that id, made now if it is new. The id is
@@ -233,7 +249,8 @@ func (s *Spool) Named(name string) (*Session, bool) {
 }
 
 // Sessions returns every session, those with the oldest waiting segment first
-// and the rest by id.
+// and the rest by id. Those of which lines of before init wait come after all
+// others of which anything does.
 func (s *Spool) Sessions() []*Session {
 	s.mu.Lock()
 	all := make([]*Session, 0, len(s.sessions))
@@ -243,21 +260,26 @@ func (s *Spool) Sessions() []*Session {
 	s.mu.Unlock()
 
 	type key struct {
+		row    int
 		oldest time.Time
 		id     string
 	}
 	keys := make(map[*Session]key, len(all))
 	for _, session := range all {
 		state := session.State()
-		keys[session] = key{state.Oldest(), state.SessionID}
+		row := 2 // nothing waits
+		if len(state.Segments) > 0 {
+			row = 0
+			if state.Segments[0].Import {
+				row = 1
+			}
+		}
+		keys[session] = key{row, state.Oldest(), state.SessionID}
 	}
 	slices.SortFunc(all, func(a, b *Session) int {
 		x, y := keys[a], keys[b]
-		if x.oldest.IsZero() != y.oldest.IsZero() {
-			if x.oldest.IsZero() {
-				return 1
-			}
-			return -1
+		if x.row != y.row {
+			return x.row - y.row
 		}
 		if c := x.oldest.Compare(y.oldest); c != 0 {
 			return c
@@ -319,6 +341,23 @@ func (s *Spool) Damaged() []string {
 
 // Bytes is the size of all segment files.
 func (s *Spool) Bytes() int64 { return s.bytes.Load() }
+
+// maxImports is the most segments of lines of before init that wait at a time:
+// enough to keep an upload busy, and nothing that what is said now would have to
+// wait for.
+const maxImports = 8
+
+// RoomForImport says whether lines of before init may be added: few of them
+// wait, and three quarters of the spool are free for what is said now.
+func (s *Spool) RoomForImport() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	waiting := 0
+	for _, session := range s.sessions {
+		waiting += session.imports()
+	}
+	return waiting < maxImports && s.Bytes() < s.options.Limit/4
+}
 
 // Full says that the spool has reached its limit.
 func (s *Spool) Full() bool { return s.Bytes() >= s.options.Limit }

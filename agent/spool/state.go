@@ -46,7 +46,28 @@ type Segment struct {
 	// ResentAt is when the cluster last asked for the segment again; nil when
 	// it never did, or no longer does.
 	ResentAt *time.Time `json:"resentAt,omitempty"`
+
+	// Import says that it holds lines of before init. Others go before it.
+	Import bool `json:"import,omitempty"`
 }
+
+// Import is how far the lines of before init of one stream were brought in.
+type Import struct {
+	Cursor read.Cursor `json:"cursor"`
+
+	// Left says of which import it was given up: the time at which that was
+	// agreed to. The file was gone, or another one. Zero: of none.
+	Left time.Time `json:"left,omitzero"`
+}
+
+// Reached says whether nothing is left to be brought in up to a byte, for an
+// import of that time.
+func (i Import) Reached(until int64, at time.Time) bool {
+	return i.Cursor.Offset >= until || i.Abandoned(at)
+}
+
+// Abandoned says whether an import of that time was given up.
+func (i Import) Abandoned(at time.Time) bool { return !i.Left.IsZero() && i.Left.Equal(at) }
 
 // Mark is a position in the chain of segments: totals up to it and the head.
 type Mark struct {
@@ -116,12 +137,20 @@ type State struct {
 	// earlier registration of it has sent what is before.
 	Earlier []Place `json:"earlier,omitempty"`
 
+	// Imports are, by stream, the lines of before init that the person brought
+	// in. They have cursors of their own: what is said now does not wait for them.
+	Imports map[string]Import `json:"imports,omitempty"`
+
 	// Processed is how far the memory is with the session.
 	Processed Processed `json:"processed,omitzero"`
 
 	// WroteIndex is the index that was written into the state file last; nil
 	// before the first.
 	WroteIndex *int64 `json:"wroteIndex,omitempty"`
+
+	// PluginIndex is the index that the state file had before that: the
+	// plugin's. Nil: it had none.
+	PluginIndex *int64 `json:"pluginIndex,omitempty"`
 
 	// Erasing are lines, by segment and place in it, that a person wants to be
 	// forgotten, while they are taken out of the files.
@@ -165,6 +194,11 @@ func (s State) clone() State {
 	s.Cursors = maps.Clone(s.Cursors)
 	for stream, cursor := range s.Cursors {
 		s.Cursors[stream] = cursor.Clone()
+	}
+	s.Imports = maps.Clone(s.Imports)
+	for stream, one := range s.Imports {
+		one.Cursor = one.Cursor.Clone()
+		s.Imports[stream] = one
 	}
 	s.Segments = slices.Clone(s.Segments)
 	s.Gone = slices.Clone(s.Gone)

@@ -20,9 +20,18 @@ func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) err
 		return nil
 	}
 	state := session.State()
+	if state.Transcript == "" {
+		return nil // nobody opened it since init: its lines were brought in
+	}
 	dir, err := statefile.Dir(state.Cwd, state.LettaHome, state.SessionID, state.ProjectDir)
 	if err != nil {
 		return fmt.Errorf("find state files: %w", err)
+	}
+	plugin := state.PluginIndex
+	if state.WroteIndex == nil && plugin == nil {
+		if had, err := statefile.Read(dir, state.SessionID); err == nil && had.LastProcessedIndex >= 0 {
+			plugin = &had.LastProcessedIndex
+		}
 	}
 	err = statefile.Write(dir, statefile.State{
 		SessionID:          state.SessionID,
@@ -41,5 +50,5 @@ func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) err
 	}
 	crash.Point(crash.AgentStateWritten)
 	index := sync.LastProcessedIndex
-	return session.Update(func(state *spool.State) { state.WroteIndex = &index })
+	return session.Update(func(state *spool.State) { state.WroteIndex, state.PluginIndex = &index, plugin })
 }

@@ -108,6 +108,10 @@ func (s *Stage) upload(ctx context.Context, session *spool.Session) {
 		if g.SlotState == spool.SlotUploaded || g.SlotState == spool.SlotGone {
 			continue
 		}
+		if g.Import && g.SlotState == spool.SlotNone && s.Grants.Low() {
+			s.Desk.Ask() // the last slots are for what is said now
+			return
+		}
 		err := s.segment(ctx, session, g)
 		if err == nil {
 			s.retries.worked(PartUpload + state.SessionID)

@@ -239,6 +239,9 @@ func (r *Reconciler) advance(s *scope, b *batch) {
 	w := ensureSync(s.ses, b.workstation)
 	w.Delivered = b.to
 	w.Lines += b.lines
+	if b.hasLastIndex && b.imported && b.lastIndex < w.LastProcessedIndex {
+		return // lines of before, of a session that went on since: it says how it is now
+	}
 	if b.hasLastIndex {
 		w.LastProcessedIndex = b.lastIndex
 		s.ses.Status.SyncState.LastProcessedIndex = b.lastIndex

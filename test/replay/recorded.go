@@ -52,6 +52,16 @@ func NewRecorded(hooks Hooks, claudeDir, project, file, id, cwd string) (*Record
 	return r, nil
 }
 
+// Lay writes all of it at once, as it lies there when nobody called a hook.
+func (r *Recorded) Lay() error {
+	err := r.write(append(bytes.Join(r.lines, []byte("\n")), '\n'))
+	for name, lines := range r.agents {
+		agent := &Session{Transcript: filepath.Join(strings.TrimSuffix(r.Transcript, ".jsonl"), "subagents", name)}
+		err = errors.Join(err, agent.write(append(bytes.Join(lines, []byte("\n")), '\n')))
+	}
+	return err
+}
+
 // Play plays all of it.
 func (r *Recorded) Play(ctx context.Context) error {
 	if _, err := r.Start(ctx, "startup"); err != nil {
@@ -95,6 +105,23 @@ func (r *Recorded) line(ctx context.Context, line []byte) error {
 		}
 	}
 	return nil
+}
+
+// Heard is the number of lines of it that are to be sent: all but blank ones.
+func (r *Recorded) Heard() int64 {
+	n := int64(0)
+	count := func(lines [][]byte) {
+		for _, line := range lines {
+			if len(bytes.TrimSpace(line)) > 0 {
+				n++
+			}
+		}
+	}
+	count(r.lines)
+	for _, lines := range r.agents {
+		count(lines)
+	}
+	return n
 }
 
 // Said returns the words of it as memory is to get them.

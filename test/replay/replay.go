@@ -58,6 +58,9 @@ func New(hooks Hooks, claudeDir, cwd, id string) *Session {
 
 // Start calls the SessionStart hook. The transcript does not exist yet.
 func (s *Session) Start(ctx context.Context, source string) (Output, error) {
+	if now := time.Now().UTC(); now.After(s.at) { //nolint:forbidigo // it goes on now
+		s.at = now
+	}
 	return s.call(ctx, "SessionStart", map[string]any{"source": source, "model": "claude-demo-1"})
 }
 
@@ -96,6 +99,18 @@ func (s *Session) injected(event, text string) map[string]any {
 	return s.record("attachment", map[string]any{"attachment": map[string]any{
 		"type": "hook_additional_context", "content": []string{text}, "hookName": event, "hookEvent": event, "toolUseID": "hook-" + uuid.NewString()[:8],
 	}})
+}
+
+// Old writes a turn of another time, of which no hook was called.
+func (s *Session) Old(at time.Time, prompt, answer string) error {
+	s.at, s.begun = at.UTC(), true
+	return s.append(
+		map[string]any{"type": "mode", "mode": "default", "sessionId": s.ID},
+		s.record("user", map[string]any{
+			"message": map[string]any{"role": "user", "content": prompt}, "origin": map[string]any{"kind": "human"}, "promptSource": "typed",
+		}),
+		s.record("assistant", map[string]any{"message": s.message([]map[string]any{{"type": "text", "text": answer}}, "end_turn")}),
+	)
 }
 
 // Tool calls the PreToolUse hook and writes a tool call and its result.
