@@ -166,7 +166,7 @@ func (p *proof) fromReceipts(state *spool.State, receipts []spool.Receipt) {
 	head := segment.Start(state.Name, p.Workstation)
 	ends := map[place]int64{}
 	for _, p := range state.Earlier {
-		ends[place{stream: p.Stream, generation: p.Generation}] = p.Offset
+		ends[place{p.Stream, p.Generation, p.Import}] = p.Offset
 	}
 	for i := range receipts {
 		r := &receipts[i]

@@ -83,9 +83,9 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 				if open {
 					w.To = math.MaxInt64
 				}
-			}
-			if open && src.History != nil && !one.Measures(src.Path) {
-				w.From, w.To = 0, 0 // it lies elsewhere, as a copy does, and is judged by its times
+				if open && src.History != nil && !one.Measures(src.Path) {
+					w.From, w.To = 0, 0 // it lies elsewhere, as a copy does, and is judged by its times
+				}
 			}
 		}
 		list = append(list, w)

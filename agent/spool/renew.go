@@ -27,6 +27,9 @@ type Place struct {
 	Stream     string `json:"stream"`
 	Generation int64  `json:"generation,omitempty"`
 	Offset     int64  `json:"offset"`
+
+	// Import says that it is of lines of before init that were brought in.
+	Import bool `json:"import,omitempty"`
 }
 
 // Renew gives every session of a spool to a new Workstation of the same owner:
