@@ -290,8 +290,7 @@ func (l *loop) mayBring(ctx context.Context) (bool, error) {
 	if _, _, known := l.view.Capture(); !known || !l.spool.RoomForImport() {
 		return false, nil
 	}
-	var err error
-	if l.reader.Redactor, err = l.redactor(); err != nil {
+	if _, err := l.redactor(nil); err != nil {
 		return false, nil //nolint:nilerr // as for what is said now; that says why
 	}
 	if err := l.quiet(ctx, ""); err != nil {
@@ -417,6 +416,10 @@ func wantOf(state *spool.State) read.Want {
 // bringStream reads one batch of one stream and makes it durable.
 func (l *loop) bringStream(ctx context.Context, session *spool.Session, s HistoryStream) error {
 	state := session.State()
+	var err error
+	if l.reader.Redactor, err = l.redactor(state.Folders); err != nil {
+		return nil //nolint:nilerr // as for what is said now; that says why
+	}
 	src, err := l.historySource(ctx, state.SessionID, s)
 	if err != nil {
 		return err

@@ -118,6 +118,9 @@ type Survey struct {
 	marks  *transcript.Marks
 	before map[string][]spool.State // of earlier registrations
 	bytes  int64
+
+	// places lets the reader know the folders of a session as notes named them.
+	places func(*spool.State) error
 }
 
 // ErrPolicyUnknown: nothing can be said without it.
@@ -159,9 +162,14 @@ func (s *Survey) open() error {
 		return err
 	}
 	consent := newConsent(&settings{home: s.Home, config: s.Config}, view)
-	redactor, err := consent.begin(builtIn)
+	redactor, err := consent.begin(builtIn, nil)
 	if err != nil {
 		return ErrTeamRules
+	}
+	s.places = func(state *spool.State) error {
+		var err error
+		s.loop.reader.Redactor, err = consent.begin(builtIn, state.Folders)
+		return err
 	}
 	s.loop = &loop{
 		home: s.Home, config: s.Config, clock: s.Clock, timing: DefaultTiming, view: view, baseline: base,
@@ -200,7 +208,7 @@ func (s *Survey) state(id string) spool.State {
 func (s *Survey) one(ctx context.Context, n int, file Transcript) (*Past, error) {
 	past := &Past{ID: file.ID, Path: file.Path, Findings: map[string]int64{}, Withheld: map[string]int64{}, plan: HistorySession{ID: file.ID}}
 	state := s.state(file.ID)
-	if err := s.loop.quiet(ctx, file.ID); err != nil {
+	if err := errors.Join(s.places(&state), s.loop.quiet(ctx, file.ID)); err != nil {
 		return nil, err
 	}
 	switch {
