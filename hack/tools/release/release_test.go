@@ -306,6 +306,9 @@ func referrer(t *testing.T, ref name.Reference, img v1.Image, arch string, binar
 	defer func() { _ = text.Close() }()
 	var bom cyclonedx.BOM
 	must(t, cyclonedx.NewBOMDecoder(text, cyclonedx.BOMFileFormatJSON).Decode(&bom))
+	if bom.SpecVersion != cyclonedx.SpecVersion1_6 {
+		t.Errorf("%s: the SBOM is CycloneDX %s; scanners read 1.6", arch, bom.SpecVersion)
+	}
 	path := filepath.Join(t.TempDir(), "binary")
 	must(t, os.WriteFile(path, binary, 0o600))
 	info, err := buildinfo.ReadFile(path)

@@ -78,7 +78,7 @@ func (s *source) sbom(binary string, p platform, repository, image string) ([]by
 		{Ref: "binary", Dependencies: &under},
 	}
 	var text bytes.Buffer
-	if err := cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).Encode(bom); err != nil {
+	if err := cyclonedx.NewBOMEncoder(&text, cyclonedx.BOMFileFormatJSON).SetPretty(true).EncodeVersion(bom, cyclonedx.SpecVersion1_6); err != nil {
 		return nil, err
 	}
 	return text.Bytes(), nil
