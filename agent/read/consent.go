@@ -13,7 +13,7 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	if !record.Timestamp.IsZero() {
 		cur.LastTime = record.Timestamp
 	}
-	if line.Offset < cur.Baseline || s.beforeInit() {
+	if line.Offset < cur.Baseline || s.beforeInit(record) {
 		return s.hush(ReasonBeforeInit)
 	}
 	if reason := s.kept(line); reason != "" {
@@ -50,15 +50,18 @@ func (s *step) refuse(line transcript.Line, record transcript.Record) string {
 	return ""
 }
 
-// beforeInit says whether the newest time that a record gave is of before init. A
-// file that was there at init, and was replaced since, begins with what was said
-// before, whether that gives a time or not.
-func (s *step) beforeInit() bool {
+// beforeInit says whether a line that lies behind what the file had at init is of
+// before it all the same. A file that was there then and was replaced since
+// begins with what was said before, and a fork begins with copies: of these the
+// newest time that a record gave tells, and before the first one nothing is
+// heard of a replaced file. In all other files what is new was written since,
+// whatever it says: a clock may be wrong.
+func (s *step) beforeInit(record transcript.Record) bool {
 	cur := &s.batch.Cursor
-	if cur.LastTime.IsZero() {
-		return cur.Generation > 0 && s.src.Baseline > 0
+	if cur.Generation == 0 || s.src.Baseline == 0 {
+		return record.ForkedFrom != "" && cur.LastTime.Before(s.src.Init) && !cur.LastTime.IsZero()
 	}
-	return cur.LastTime.Before(s.src.Init)
+	return cur.LastTime.IsZero() || cur.LastTime.Before(s.src.Init)
 }
 
 // kept returns the reason for which a line was withheld when the stream was read

@@ -103,10 +103,28 @@ func TestAFileThatWasReplaced(t *testing.T) {
 	}
 }
 
-// TestOlderThanInit: a file that is new here and tells of before.
-func TestOlderThanInit(t *testing.T) {
+// TestAFileThatBeganAfterInit is heard whatever the clock said, also when it is
+// cut and read again.
+func TestAFileThatBeganAfterInit(t *testing.T) {
 	r := newReader(t)
-	src := transcriptAt(t, t.TempDir(), said(1, 0, "/tide"), title, said(2, 61, "/tide"), title)
+	src := transcriptAt(t, t.TempDir(), said(1, 0, "/tide"), title)
+	src.Init = morning.Add(time.Hour)
+	first := must(t, r, src, Cursor{}, Want{})
+	if diff := cmp.Diff([]string{"u1", ""}, uuids(t, first)); diff != "" {
+		t.Errorf("heard (-want +got):\n%s", diff)
+	}
+	write(t, src.Path, join([]string{said(3, 1, "/tide"), title}))
+	again := must(t, r, src, first.Cursor, Want{})
+	if diff := cmp.Diff([]string{"u3", ""}, uuids(t, again)); diff != "" {
+		t.Errorf("heard of the new file (-want +got):\n%s", diff)
+	}
+}
+
+// TestCopiesOlderThanInit: a fork that is new here and tells of before.
+func TestCopiesOlderThanInit(t *testing.T) {
+	r := newReader(t)
+	copied := strings.Replace(said(1, 0, "/tide"), `{`, `{"forkedFrom":{"sessionId":"0e000000-0000-4000-8000-000000000001","messageUuid":"u1"},`, 1)
+	src := transcriptAt(t, t.TempDir(), copied, said(2, 61, "/tide"), title)
 	src.Init = morning.Add(time.Hour)
 	batch := must(t, r, src, Cursor{}, Want{})
 	if diff := cmp.Diff([]string{"u2", ""}, uuids(t, batch)); diff != "" {

@@ -44,8 +44,8 @@ type Source struct {
 	ForkedAt time.Time
 
 	// Baseline is the size the file had at init, 0 where it did not exist. Init
-	// is when that was: what says that it is older is not heard, wherever it
-	// stands.
+	// is when that was: of a file that was there and was replaced since, and of
+	// what a fork copied, nothing is heard that says that it is older.
 	Baseline int64
 	Init     time.Time
 
