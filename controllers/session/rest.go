@@ -85,7 +85,8 @@ func (r *Reconciler) untilCompared(s *scope) time.Duration {
 	}
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(s.ses.UID)) // a hash takes everything
-	at := r.started.Add(time.Duration(h.Sum64() % uint64(r.CompareWithin)))
+
+	at := r.started.Add(time.Duration(h.Sum64() % uint64(r.CompareWithin))) //nolint:gosec // less than CompareWithin, which is positive
 	wait := at.Sub(r.Clock.Now())
 	if left, ok := r.untilExpired(s); ok {
 		wait = min(wait, left)

@@ -12,7 +12,7 @@ import (
 	"time"
 
 	"github.com/google/uuid"
-	"k8s.io/apimachinery/pkg/api/meta"
+	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
@@ -104,7 +104,7 @@ func (w *world) run(compareWithin time.Duration) *process {
 	mgr, err := ctrl.NewManager(cfg, ctrl.Options{
 		Scheme: scheme, Metrics: metricsserver.Options{BindAddress: "0"}, HealthProbeBindAddress: "0",
 		Cache:          cache.Options{DefaultNamespaces: map[string]cache.Config{w.namespace: {}}, DefaultTransform: cache.TransformStripManagedFields()},
-		MapperProvider: func(*rest.Config, *http.Client) (meta.RESTMapper, error) { return plain.RESTMapper(), nil },
+		MapperProvider: func(*rest.Config, *http.Client) (apimeta.RESTMapper, error) { return plain.RESTMapper(), nil },
 		Controller:     config.Controller{SkipNameValidation: new(true)},
 	})
 	w.must(err)

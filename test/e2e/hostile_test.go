@@ -149,14 +149,26 @@ func TestAHostileRepository(t *testing.T) {
 	other := uuid.NewString() // of a session that has no transcript
 	odd := map[string]any{"hook_event_name": "Stop", "session_id": other, "transcript_path": filepath.Join(filepath.Dir(s.Transcript), other+".jsonl"), "cwd": cwd}
 	for _, change := range []map[string]any{
-		{"session_id": "../../../../canary/x"}, {"session_id": ".."}, {"session_id": "a/b"}, {"session_id": `..\..\canary`}, {"session_id": "a\x00b"},
-		{"session_id": ""}, {"session_id": strings.Repeat("a", 100_000)}, {"session_id": "$(touch sprung)"}, {"session_id": "%2e%2e%2fcanary"}, {"session_id": []string{"x"}},
-		{"cwd": "../../.."}, {"cwd": "../../canary", "transcript_path": "../../canary/agent-a1.jsonl"}, {"transcript_path": filepath.Join(canary, "secret.yaml")},
-		{"transcript_path": cwd}, {"cwd": "/\x00", "transcript_path": "/dev/stdin"},
+		{"session_id": "../../../../canary/x"},
+		{"session_id": ".."},
+		{"session_id": "a/b"},
+		{"session_id": `..\..\canary`},
+		{"session_id": "a\x00b"},
+		{"session_id": ""},
+		{"session_id": strings.Repeat("a", 100_000)},
+		{"session_id": "$(touch sprung)"},
+		{"session_id": "%2e%2e%2fcanary"},
+		{"session_id": []string{"x"}},
+		{"cwd": "../../.."},
+		{"cwd": "../../canary", "transcript_path": "../../canary/agent-a1.jsonl"},
+		{"transcript_path": filepath.Join(canary, "secret.yaml")},
+		{"transcript_path": cwd},
+		{"cwd": "/\x00", "transcript_path": "/dev/stdin"},
 		{"hook_event_name": "SubagentStop", "agent_id": "../../canary/x", "agent_transcript_path": "../../canary/agent-a1.jsonl"},
 		{"hook_event_name": "SubagentStop", "agent_id": "a1", "agent_transcript_path": filepath.Join(canary, "secret.yaml")},
 		{"hook_event_name": "SubagentStop", "agent_id": "x", "agent_transcript_path": filepath.Join(canary, "agent-..%2f..%2fx.jsonl")},
-		{"hook_event_name": "PreToolUse", "tool_use_id": "../../../canary/x"}, {"hook_event_name": "UserPromptSubmit", "prompt_id": "../../../canary/y", "prompt": "x"},
+		{"hook_event_name": "PreToolUse", "tool_use_id": "../../../canary/x"},
+		{"hook_event_name": "UserPromptSubmit", "prompt_id": "../../../canary/y", "prompt": "x"},
 		{"hook_event_name": "../../canary/z"},
 	} {
 		input := maps.Clone(odd)

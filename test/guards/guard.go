@@ -171,7 +171,7 @@ func (r *runner) baseline(ctx context.Context, out io.Writer, chosen []guard) ma
 			}
 			red[testKey{key.in, name}] = tail(words)
 		}
-		fmt.Fprintf(out, "  %s: %d of %d pass\n", key.in, fine, len(names))
+		say(out, "  %s: %d of %d pass\n", key.in, fine, len(names))
 	}
 	return red
 }

@@ -63,9 +63,9 @@ func run(ctx context.Context, out io.Writer, only string, atOnce int, list bool)
 	defer func() { _ = os.RemoveAll(dir) }() // a leftover in the temporary folder harms nobody
 	r := &runner{root: tools.Root(), dir: dir}
 
-	fmt.Fprintf(out, "guards: first, %d tests with every guard in its place\n", len(tests(chosen)))
+	say(out, "guards: first, %d tests with every guard in its place\n", len(tests(chosen)))
 	before := r.baseline(ctx, out, chosen)
-	fmt.Fprintf(out, "guards: now %d guards are taken out, one after the other\n", len(chosen))
+	say(out, "guards: now %d guards are taken out, one after the other\n", len(chosen))
 	results := make([]result, len(chosen))
 	var group sync.WaitGroup
 	var mu sync.Mutex
@@ -88,15 +88,15 @@ func run(ctx context.Context, out io.Writer, only string, atOnce int, list bool)
 			mu.Lock()
 			defer mu.Unlock()
 			done++
-			fmt.Fprintf(out, "[%*d/%d] %-24s %-12s %5.0fs  %s\n", len(fmt.Sprint(len(chosen))), done, len(chosen), g.name, results[i].outcome, results[i].took.Seconds(), g.test)
+			say(out, "[%*d/%d] %-24s %-12s %5.0fs  %s\n", len(fmt.Sprint(len(chosen))), done, len(chosen), g.name, results[i].outcome, results[i].took.Seconds(), g.test)
 			if results[i].outcome != held {
-				fmt.Fprint(out, indent(results[i].detail))
+				say(out, "%s", indent(results[i].detail))
 			}
 		})
 	}
 	group.Wait()
 
-	fmt.Fprintln(out)
+	say(out, "\n")
 	if err := show(out, chosen, results); err != nil {
 		return err
 	}
@@ -109,8 +109,13 @@ func run(ctx context.Context, out io.Writer, only string, atOnce int, list bool)
 	if len(bad) > 0 {
 		return fmt.Errorf("%d of %d guards can go and no test says so: %s", len(bad), len(chosen), strings.Join(bad, ", "))
 	}
-	fmt.Fprintf(out, "guards: ok: each of %d guards was missed by its test\n", len(chosen))
+	say(out, "guards: ok: each of %d guards was missed by its test\n", len(chosen))
 	return nil
+}
+
+// say tells how far it is. What cannot be told ends nothing.
+func say(out io.Writer, format string, args ...any) {
+	_, _ = fmt.Fprintf(out, format, args...) // as it says
 }
 
 // choose returns the guards that are asked for.
@@ -143,9 +148,9 @@ func show(out io.Writer, chosen []guard, results []result) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	for i, g := range chosen {
 		if results != nil {
-			fmt.Fprintf(w, "%s\t%.0fs\t", results[i].outcome, results[i].took.Seconds())
+			say(w, "%s\t%.0fs\t", results[i].outcome, results[i].took.Seconds())
 		}
-		fmt.Fprintf(w, "%s\t%s\t%s\t%s\n", g.name, g.test, strings.Join(g.files(), ", "), g.why)
+		say(w, "%s\t%s\t%s\t%s\n", g.name, g.test, strings.Join(g.files(), ", "), g.why)
 	}
 	return w.Flush()
 }

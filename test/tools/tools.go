@@ -47,7 +47,7 @@ func Path(name string) (string, error) {
 // another file in its place, that one is read: the go command does so for the
 // code alone.
 func ReadFile(path string) ([]byte, error) {
-	for _, flag := range strings.Fields(os.Getenv("GOFLAGS")) {
+	for flag := range strings.FieldsSeq(os.Getenv("GOFLAGS")) {
 		overlay, is := strings.CutPrefix(flag, "-overlay=")
 		if !is {
 			continue

@@ -101,7 +101,7 @@ func found(ctx context.Context, s *stack.Stack) (*company, error) {
 		}}); err != nil {
 			return nil, err
 		}
-		if t.bucket, err = t.Open(); err != nil {
+		if t.bucket, err = t.Open(); err != nil { //nolint:contextcheck // opening reads no network
 			return nil, err
 		}
 		for j := range projectsPerTeam {
@@ -209,7 +209,7 @@ func (c *company) each(ctx context.Context, n int, f func(context.Context, int) 
 // say uploads one more segment of a session and names it in its spec, as a
 // daemon does.
 func (c *company) say(ctx context.Context, k *talk, n int) error {
-	r := rand.New(rand.NewPCG(uint64(n), uint64(k.seq))) //nolint:gosec // the same words in each run
+	r := rand.New(rand.NewPCG(uint64(n), uint64(k.seq)))
 	first := prose(r, 60)
 	if n%learnedOf == 0 {
 		first += "\nNote for the team: " + prose(r, 12) + " " + uuid.NewString() + "."
@@ -296,7 +296,7 @@ func (c *company) rest(ctx context.Context, n int) error {
 
 // left makes one session of the past.
 func (c *company) left(ctx context.Context, t *team, n int) error {
-	r := rand.New(rand.NewPCG(uint64(n), 7)) //nolint:gosec // the same objects in each run
+	r := rand.New(rand.NewPCG(uint64(n), 7))
 	state := v1alpha1.WriterEnded
 	if n%endedOf >= 7 {
 		state = v1alpha1.WriterActive
@@ -391,7 +391,7 @@ func whispers(r *rand.Rand, k *talk, desks []*desk, at metav1.Time) ([]v1alpha1.
 		if err != nil {
 			return nil, err
 		}
-		all = append(all, v1alpha1.Whisper{ID: id, At: at, Bytes: int32(len(text)), Sealed: sealed}) //nolint:gosec // short
+		all = append(all, v1alpha1.Whisper{ID: id, At: at, Bytes: int32(len(text)), Sealed: sealed})
 	}
 	return all, nil
 }
@@ -399,7 +399,7 @@ func whispers(r *rand.Rand, k *talk, desks []*desk, at metav1.Time) ([]v1alpha1.
 func sum(r *rand.Rand) string {
 	b := make([]byte, 32)
 	for i := range b {
-		b[i] = byte(r.UintN(256)) //nolint:gosec // one byte
+		b[i] = byte(r.UintN(256))
 	}
 	return hex.EncodeToString(b)
 }
