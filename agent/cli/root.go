@@ -12,6 +12,7 @@ import (
 	"unicode"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 	"k8s.io/utils/clock"
 
 	"github.com/undersong-dev/undersong/agent/note"
@@ -56,10 +57,9 @@ func executable() (string, error) {
 	return filepath.EvalSymlinks(path)
 }
 
-func terminal() bool {
-	info, err := os.Stdin.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
-}
+// terminal reports whether somebody can be asked; nobody is at /dev/null, which
+// is a character device, too.
+func terminal() bool { return term.IsTerminal(int(os.Stdin.Fd())) }
 
 // New returns the command.
 func New(s *System) *cobra.Command {
