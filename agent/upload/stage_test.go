@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -39,6 +40,9 @@ type depot struct {
 	bodies map[string]string // to the session
 	made   int
 	slot   int64 // of the newest request; those of a grant are from 100 times its number on
+	// mu is the store's: a request that hangs up tells the race detector
+	// nothing of when it ended.
+	mu sync.Mutex
 }
 
 func (d *depot) Set(part, message string) {
@@ -96,10 +100,12 @@ func newDepot(t *testing.T, n int) *depot {
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		var body bytes.Buffer
 		_, _ = io.Copy(&body, r.Body)
+		d.mu.Lock()
 		id := d.bodies[body.String()]
 		d.puts[id]++
 		_, _ = fmt.Sscanf(r.URL.Path, "/b/inbox/%d", &d.slot)
 		status := d.answer(id)
+		d.mu.Unlock()
 		if status == hangUp {
 			panic(http.ErrAbortHandler)
 		}
@@ -136,6 +142,12 @@ func mustRedactor(t *testing.T) *redact.Redactor {
 	return r
 }
 
+// meet orders what the test does before and after what the store does.
+func (d *depot) meet() {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+}
+
 // pass is one pass, with a new grant if one was asked for, long enough after the
 // last for everything to be due.
 func (d *depot) pass() {
@@ -144,7 +156,9 @@ func (d *depot) pass() {
 		d.stage.Desk.ask = false
 		d.offer()
 	}
+	d.meet()
 	d.stage.pass(d.t.Context())
+	d.meet()
 	d.clock.Step(3 * time.Minute)
 }
 

@@ -132,6 +132,7 @@ status.syncState.parked[].memoryGeneration       required minimum=0
 status.syncState.record                          minimum=0
 status.syncState.seen                            maxLength=64
 status.syncState.writers                         maxItems=8 unique=workstation
+status.syncState.writers[].chapter               format=int32 minimum=0
 status.syncState.writers[].delivered             required
 status.syncState.writers[].delivered.lines       required minimum=0
 status.syncState.writers[].delivered.segments    required minimum=0
@@ -141,6 +142,7 @@ status.syncState.writers[].held[].segment        required minimum=1
 status.syncState.writers[].held[].toLine         required minimum=1
 status.syncState.writers[].lastProcessedIndex    required minimum=-1
 status.syncState.writers[].lines                 required minimum=0
+status.syncState.writers[].origin                enum=Archive
 status.syncState.writers[].verified              required
 status.syncState.writers[].verified.chain        required pattern=^[0-9a-f]{64}$
 status.syncState.writers[].verified.segments     required minimum=0

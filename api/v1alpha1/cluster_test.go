@@ -143,7 +143,7 @@ func full(kind, name string) *unstructured.Unstructured {
 					"writers": []any{fields{
 						"workstation": "wks-a", "verified": fields{"segments": int64(1), "chain": chain("1")},
 						"delivered": cut(), "lines": int64(1), "lastProcessedIndex": int64(1), "wanted": []any{int64(1)},
-						"held": []any{fields{"segment": int64(1), "fromLine": int64(1), "toLine": int64(1)}},
+						"chapter": int64(1), "origin": "Archive", "held": []any{fields{"segment": int64(1), "fromLine": int64(1), "toLine": int64(1)}},
 					}},
 				},
 			},

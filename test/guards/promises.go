@@ -74,7 +74,7 @@ var promises = []guard{
 	{
 		name: "consent/init", test: "TestLinesBeforeInitAreWithheld", in: onRead,
 		why: "lines that were written before init are heard", says: `lines \(-want \+got\)`,
-		cuts: []cut{{"agent/read/consent.go", "\tif line.Offset < cur.Baseline || s.beforeInit() {\n", "\tif s.beforeInit() {\n"}},
+		cuts: []cut{{"agent/read/consent.go", "\tif line.Offset < cur.Baseline || s.beforeInit(record) {\n", "\tif s.beforeInit(record) {\n"}},
 	},
 	{
 		name: "consent/project", test: "TestOutsideTheGlobsNothingIsHeard", in: onThread,
@@ -138,7 +138,7 @@ var promises = []guard{
 	{
 		name: "kept/hole", test: "TestProof", in: onCommands,
 		why: "verify does not see bytes that no segment speaks of", says: `a_hole`,
-		cuts: []cut{{"agent/cli/verify.go", "\t\tif start > ends[where] {\n", "\t\tif start < 0 {\n"}},
+		cuts: []cut{{"agent/cli/verify.go", "{r.Stream, r.Generation, true}]); start > end {\n", "{r.Stream, r.Generation, true}]); start < 0 && end > 0 {\n"}},
 	},
 	{
 		name: "kept/seen", test: "TestTwoWritersAreBothDelivered", in: onSessions,

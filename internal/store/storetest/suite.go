@@ -75,6 +75,10 @@ func contents(t *testing.T, b *store.Bucket) map[string]string {
 	return got
 }
 
+// written leaves out of a comparison when an object was written, which the
+// suite looks at in list.
+var written = cmpopts.IgnoreFields(store.Info{}, "Modified")
+
 func (s suite) objects(t *testing.T) {
 	b := s.open(t)
 	if err := b.Check(t.Context()); err != nil {
@@ -99,7 +103,7 @@ func (s suite) objects(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if diff := cmp.Diff(store.Info{Key: key, Size: int64(len(data))}, info); diff != "" {
+		if diff := cmp.Diff(store.Info{Key: key, Size: int64(len(data))}, info, written); diff != "" {
 			t.Errorf("Stat (-want +got):\n%s", diff)
 		}
 	}
@@ -185,11 +189,21 @@ func (s suite) list(t *testing.T) {
 		}
 		return got
 	}
-	if diff := cmp.Diff(want, list("inbox/u-1/", 0)); diff != "" {
+	if diff := cmp.Diff(want, list("inbox/u-1/", 0), written); diff != "" {
 		t.Errorf("one prefix (-want +got):\n%s", diff)
 	}
-	if diff := cmp.Diff(want[:5], list("inbox/u-1/", 5)); diff != "" {
+	if diff := cmp.Diff(want[:5], list("inbox/u-1/", 5), written); diff != "" {
 		t.Errorf("stopped after five (-want +got):\n%s", diff)
+	}
+	for _, info := range list("inbox/u-1/", 0) {
+		stat, err := b.Stat(t.Context(), info.Key)
+		if err != nil {
+			t.Fatal(err)
+		}
+		// A listing is more exact than a header, by less than a second.
+		if off := info.Modified.Sub(stat.Modified).Abs(); info.Modified.IsZero() || off > time.Second {
+			t.Errorf("%s was written at %s, listed with %s", info.Key, stat.Modified, info.Modified)
+		}
 	}
 	if got := list("", 0); len(got) != len(want)+2 {
 		t.Errorf("everything: %d objects, want %d", len(got), len(want)+2)
