@@ -178,12 +178,42 @@ func TestStatusForPeople(t *testing.T) {
 		"stopped": {"no daemon", func(r *report) { r.Running = false; r.Status.Memory.Recall = false }},
 		"first":   {"nothing is known yet", func(r *report) { r.Status = nil; r.Running = false }},
 		"off":     {"switched off", func(r *report) { r.Off = true; r.Running = false }},
+		"plugin": {"what is left of claude-subconscious is answered", func(r *report) {
+			r.Leftovers = []leftover{{"LETTA_API_KEY", "is set, and not needed here: " + plugins["LETTA_API_KEY"]}, {"claude-subconscious", pluginEnabled}}
+		}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := healthy()
 			tt.change(r)
 			golden(t, "status-"+name, render(r, now))
 		})
+	}
+}
+
+func TestLeftoversOfThePlugin(t *testing.T) {
+	m := newMachine(t)
+	path, err := m.settingsPath()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if found := m.leftovers(); len(found) != 0 {
+		t.Errorf("without the plugin: %v", found)
+	}
+	put(t, path, "{")
+	if found := m.leftovers(); len(found) != 0 {
+		t.Errorf("with settings that cannot be read: %v", found)
+	}
+	put(t, path, `{"enabledPlugins": {"claude-subconscious@letta": true, "other@x": true}}`)
+	m.env["LETTA_DEBUG"], m.env["LETTA_MODEL"] = "1", "letta/x"
+	var what []string
+	for _, l := range m.leftovers() {
+		what = append(what, l.What)
+		if strings.Contains(l.Says, "letta/x") {
+			t.Errorf("a value is said: %s", l.Says)
+		}
+	}
+	if diff := cmp.Diff([]string{"LETTA_DEBUG", "LETTA_MODEL", "claude-subconscious"}, what); diff != "" {
+		t.Errorf("found (-want +got):\n%s", diff)
 	}
 }
 

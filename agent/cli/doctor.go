@@ -241,24 +241,51 @@ func (d *doctor) settings() {
 	}
 	for name, on := range settings.EnabledPlugins {
 		if on == true && strings.HasPrefix(name, "claude-subconscious@") {
-			d.say("claude-subconscious", odd, "that plugin is enabled, too: both record each session. Disable it (/plugin in Claude Code); undersong migrate takes over what it knew")
+			d.say("claude-subconscious", odd, "%s", pluginEnabled)
 		}
 	}
 }
 
+// pluginEnabled is what to do about claude-subconscious.
+const pluginEnabled = "that plugin is enabled, too: both record each session. Disable it (/plugin in Claude Code); undersong migrate takes over what it knew"
+
 // plugins are variables of claude-subconscious that have no meaning here, and
 // where that is set now.
 var plugins = map[string]string{
+	"LETTA_DEBUG":    "undersong logs shows what hooks and daemon do",
 	"LETTA_API_KEY":  "the key is in the cluster, and needed on no workstation; unset it",
 	"LETTA_BASE_URL": "TeamMemory.spec.letta.baseURL says it",
 	"LETTA_AGENT_ID": "TeamMemory.spec.agent says it",
 	"LETTA_MODEL":    "TeamMemory.spec.agent.template.model says it",
 }
 
-func (d *doctor) environment() {
+// leftover is something of claude-subconscious that is found here.
+type leftover struct {
+	What string `json:"what"`
+	Says string `json:"says"`
+}
+
+// leftovers are the variables of the plugin that are set, and the plugin itself
+// where the user's settings enable it. Settings that cannot be read enable none.
+func (s *System) leftovers() []leftover {
+	var found []leftover
 	for _, name := range slices.Sorted(maps.Keys(plugins)) {
-		if d.Getenv(name) != "" {
-			d.say(name, odd, "is set, and not needed here: %s", plugins[name])
+		if s.Getenv(name) != "" {
+			found = append(found, leftover{name, "is set, and not needed here: " + plugins[name]})
+		}
+	}
+	if path, err := s.settingsPath(); err == nil {
+		if names, err := enabledPlugins(path); err == nil && len(names) > 0 {
+			found = append(found, leftover{"claude-subconscious", pluginEnabled})
+		}
+	}
+	return found
+}
+
+func (d *doctor) environment() {
+	for _, l := range d.leftovers() {
+		if plugins[l.What] != "" { // the plugin itself is said beside the hooks
+			d.say(l.What, odd, "%s", l.Says)
 		}
 	}
 	switch mode := d.Getenv("LETTA_MODE"); {

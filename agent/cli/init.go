@@ -600,6 +600,11 @@ func (s *System) saveConfig(home string, p *plan, workstation string) error {
 			return err
 		}
 	}
+	for _, l := range s.leftovers() {
+		if err := s.print("Note: %s %s.\n", l.What, strings.TrimPrefix(l.Says, "that plugin ")); err != nil {
+			return err
+		}
+	}
 	if len(stripped) > 0 {
 		return s.print("Note: the password in %s is not recorded; a proxy that needs it will refuse undersong.\n", strings.Join(stripped, ", "))
 	}

@@ -51,6 +51,9 @@ type report struct {
 	// way.
 	Import *importReport `json:"import,omitempty"`
 
+	// Leftovers are what is found here of the plugin claude-subconscious.
+	Leftovers []leftover `json:"leftovers,omitempty"`
+
 	NotesWaiting    int `json:"notesWaiting"`
 	NotesBroken     int `json:"notesBroken"`
 	WhispersWaiting int `json:"whispersWaiting"`
@@ -122,6 +125,7 @@ func (s *System) report() (*report, error) {
 		p.Paused = s.pausedNow(home)
 		r.Import = p
 	}
+	r.Leftovers = s.leftovers()
 	r.NotesWaiting = countFiles(note.Dir(home))
 	if broken, err := note.Broken(home); err == nil {
 		r.NotesBroken = len(broken)
@@ -207,6 +211,9 @@ func render(r *report, now time.Time) string {
 			text += "; it waits for undersong resume"
 		}
 		row("import", "%s", text)
+	}
+	for _, l := range r.Leftovers {
+		row("plugin", "%s %s", l.What, strings.TrimPrefix(l.Says, "that plugin "))
 	}
 	columns(&b, rows)
 	if r.Problem != "" {
