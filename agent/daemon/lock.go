@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
@@ -20,6 +21,9 @@ const (
 	maxInfo  = 64 << 10
 
 	lockPatience = 200 * time.Millisecond
+	// infoTries is how often daemon.json is looked for, a tenth of lockPatience
+	// apart.
+	infoTries = 25
 )
 
 // ErrRunning: another daemon has this state directory.
@@ -79,20 +83,33 @@ func Running(home string) (Info, bool, error) {
 		return Info{}, false, nil //nolint:nilerr // no daemon ever ran here
 	}
 	l := flock.New(filepath.Join(home, lockFile), flock.SetPermissions(0o600))
-	free, err := l.TryRLock() // shared: it keeps no hook from asking
-	if err != nil {
-		return Info{}, false, fmt.Errorf("look for a daemon: %w", err)
+	for range infoTries {
+		// Shared: it keeps no hook from asking.
+		ctx, cancel := context.WithTimeout(context.Background(), lockPatience/10)
+		free, err := l.TryRLockContext(ctx, lockPatience/50)
+		cancel()
+		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			return Info{}, false, fmt.Errorf("look for a daemon: %w", err)
+		}
+		if free {
+			return Info{}, false, l.Unlock()
+		}
+		var info Info
+		data, err := durable.ReadFile(filepath.Join(home, infoFile), maxInfo)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // it begins, and says so in an instant
+		}
+		if err == nil {
+			err = json.Unmarshal(data, &info)
+		}
+		if err != nil {
+			return Info{}, true, fmt.Errorf("read %s: %w", infoFile, err)
+		}
+		return info, true, nil
 	}
-	if free {
-		return Info{}, false, l.Unlock()
-	}
-	var info Info
-	data, err := durable.ReadFile(filepath.Join(home, infoFile), maxInfo)
-	if err == nil {
-		err = json.Unmarshal(data, &info)
-	}
-	if err != nil {
-		return Info{}, true, fmt.Errorf("read %s: %w", infoFile, err)
-	}
-	return info, true, nil
+	return Info{}, true, errNoInfo
 }
+
+// errNoInfo is of a lock that something holds which does not say what it is: a
+// command that changes the state directory.
+var errNoInfo = errors.New("another undersong command works on the state directory; run this again when it has ended")

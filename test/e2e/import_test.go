@@ -175,7 +175,7 @@ func TestImport(t *testing.T) {
 	if out := p.run("import", "--dry-run"); !strings.Contains(out, "github-token 1") || !strings.Contains(out, "7 sessions of before init") || !strings.Contains(out, "400,000 a day") {
 		t.Error("the dry run does not say what would be done")
 	}
-	if _, err := p.desk.Run(t.Context(), "import"); err == nil || !strings.Contains(err.Error(), "nothing was imported") {
+	if _, err := p.desk.Run(t.Context(), "import"); err == nil || !strings.Contains(err.Error(), "there is nobody to ask here") {
 		t.Errorf("without an answer: %v", err)
 	}
 	if out := p.run("import", "--status"); !strings.Contains(out, "Nothing is being imported") || p.desk.DaemonPID() != 0 {
