@@ -84,11 +84,8 @@ func Running(home string) (Info, bool, error) {
 	}
 	l := flock.New(filepath.Join(home, lockFile), flock.SetPermissions(0o600))
 	for range infoTries {
-		// Shared: it keeps no hook from asking.
-		ctx, cancel := context.WithTimeout(context.Background(), lockPatience/10)
-		free, err := l.TryRLockContext(ctx, lockPatience/50)
-		cancel()
-		if err != nil && !errors.Is(err, context.DeadlineExceeded) {
+		free, err := l.TryRLock() // shared: it keeps no hook from asking
+		if err != nil {
 			return Info{}, false, fmt.Errorf("look for a daemon: %w", err)
 		}
 		if free {
@@ -97,7 +94,8 @@ func Running(home string) (Info, bool, error) {
 		var info Info
 		data, err := durable.ReadFile(filepath.Join(home, infoFile), maxInfo)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // it begins, and says so in an instant
+			time.Sleep(lockPatience / 10) //nolint:forbidigo // it begins, and says so in an instant
+			continue
 		}
 		if err == nil {
 			err = json.Unmarshal(data, &info)
