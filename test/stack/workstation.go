@@ -168,6 +168,8 @@ func (w *Workstation) KillDaemon() {
 	if pid := w.DaemonPID(); pid > 0 {
 		_ = syscall.Kill(pid, syscall.SIGKILL) // it may have gone meanwhile
 		w.waitGone(pid)
+		// A hook lets two seconds pass between two attempts to start one.
+		_ = os.Remove(filepath.Join(w.State, "daemon.start")) // then the next hook but one does
 	}
 }
 
