@@ -523,19 +523,11 @@ func (o *outlook) choose(past []*daemon.Past, want *filters) {
 		newest = newest[:min(len(newest), want.limit)]
 		wanted = func(p *daemon.Past) bool { return slices.Contains(newest, p) }
 	}
-	ready := 0
-	for _, p := range past {
-		if p.State == daemon.HistoryReady {
-			ready++
-		}
-	}
 	o.Sessions = append(o.Sessions, daemon.Choose(past, wanted)...)
-	withheld := 0
 	for _, p := range past {
 		switch p.State {
 		case daemon.HistoryReady:
 		case daemon.HistoryWithheld:
-			withheld++
 			o.Reasons[most(p.Withheld)]++
 			o.Others[p.State]++
 		default:

@@ -378,6 +378,9 @@ func (s *System) register(ctx context.Context, home string, p *plan) error {
 		return err
 	}
 	defer held()
+	if err := settle(home); err != nil {
+		return err
+	}
 	name, known, err := s.known(ctx, home, p)
 	if err != nil {
 		return err
@@ -461,18 +464,36 @@ func sameTeam(a, b note.Config, known bool) bool {
 // nothingWaits refuses to leave behind what is not archived: only the registration
 // that it was made under can send it.
 func nothingWaits(home string) error {
-	waiting := int64(0)
-	for _, state := range spool.States(filepath.Join(home, daemon.SessionsDir)) {
-		waiting += int64(len(state.Segments))
-	}
-	if waiting == 0 {
+	waiting := backlogOf(home)
+	if waiting == "" {
 		return nil
 	}
-	verb := "are"
-	if waiting == 1 {
-		verb = "is"
+	return fmt.Errorf("%s not archived yet under an earlier registration of this computer, and this is another cluster, team, memory or user: they would never leave. Run undersong init for that one again to let them go, or give them up with --discard", waiting)
+}
+
+// backlogOf says how many segments wait to be archived, with the verb; empty means
+// none.
+func backlogOf(home string) string {
+	segments := int64(0)
+	for _, state := range spool.States(filepath.Join(home, daemon.SessionsDir)) {
+		segments += int64(len(state.Segments))
 	}
-	return fmt.Errorf("%s of an earlier registration of this computer %s not archived yet, and this is another cluster, team, memory or user: they would never leave. Run undersong init for that one again to let them go, or give them up with --discard", many(waiting, "segment"), verb)
+	switch segments {
+	case 0:
+		return ""
+	case 1:
+		return "1 segment is"
+	}
+	return many(segments, "segment") + " are"
+}
+
+// settle ends what a crash left of another registration, for who holds the daemon
+// off and looks at what waits, or puts it away.
+func settle(home string) error {
+	if err := spool.Settle(filepath.Join(home, daemon.SessionsDir)); err != nil {
+		return fmt.Errorf("settle an earlier registration: %w", err)
+	}
+	return nil
 }
 
 // known says whether the state directory is a registered workstation of this

@@ -303,7 +303,7 @@ func TestInitGoesOn(t *testing.T) {
 	t.Run("another memory", func(t *testing.T) {
 		before := get(t, filepath.Join(home, "config.json"))
 		code, _, errs := m.run("init", "--yes", "--memory", "other", "--no-probe")
-		if code == 0 || !strings.Contains(errs, "1 segment of an earlier registration of this computer is not archived yet") || !strings.Contains(errs, "--discard") {
+		if code == 0 || !strings.Contains(errs, "1 segment is not archived yet under an earlier registration") || !strings.Contains(errs, "--discard") {
 			t.Errorf("exit %d: %s", code, errs)
 		}
 		if get(t, filepath.Join(home, "config.json")) != before || len(spool.States(filepath.Join(home, "sessions"))) != 2 {

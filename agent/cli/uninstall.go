@@ -24,7 +24,6 @@ import (
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
-	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
@@ -116,6 +115,9 @@ func (s *System) uninstall(ctx context.Context, f uninstallFlags) error {
 		return err
 	}
 	defer release()
+	if err := settle(home); err != nil {
+		return err
+	}
 	if backlog, err = f.pending(home); err != nil { // the daemon has read on
 		return err
 	}
@@ -191,16 +193,8 @@ func (f uninstallFlags) pending(home string) (string, error) {
 
 // pending says what would be lost with the state directory. Empty means nothing.
 func pending(home string) string {
-	segments := int64(0)
-	for _, state := range spool.States(filepath.Join(home, daemon.SessionsDir)) {
-		segments += int64(len(state.Segments))
-	}
-	if segments > 0 {
-		verb := " is"
-		if segments > 1 {
-			verb = " are"
-		}
-		return many(segments, "segment") + verb
+	if segments := backlogOf(home); segments != "" {
+		return segments
 	}
 	if notes := countFiles(note.Dir(home)); notes > 0 {
 		return "what " + many(int64(notes), "hook call") + " spoke of is"

@@ -74,6 +74,9 @@ type Facts struct {
 	Redact []string
 }
 
+// Known says whether these are facts of a folder at all.
+func (f Facts) Known() bool { return f.Wish != "" }
+
 // ErrGone is returned for a working directory that is not there any more. What was
 // said in it is not its parent's: a clone may have lain in it.
 var ErrGone = errors.New("working directory is gone")
@@ -82,17 +85,20 @@ var ErrGone = errors.New("working directory is gone")
 // repository that they are of.
 var worktrees = filepath.FromSlash("/.claude/worktrees/")
 
-// Look returns the facts of a folder as they are now.
+// Look returns the facts of a folder as they are now. Of a worktree of Claude
+// Code's that was removed they are those of its repository, together with
+// ErrGone: who knows what the worktree itself said goes by that.
 func (f *Finder) Look(cwd string) (Facts, error) {
 	if !filepath.IsAbs(cwd) {
 		return Facts{}, ErrCwd
 	}
+	var gone error
 	if _, err := os.Stat(cwd); errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ENOTDIR) {
 		repository, _, found := strings.Cut(filepath.Clean(cwd), worktrees)
 		if _, there := gitDirOf(repository); !found || !there {
 			return Facts{}, ErrGone
 		}
-		cwd = repository
+		cwd, gone = repository, ErrGone
 	}
 	project, err := f.Project(cwd)
 	if err != nil {
@@ -100,19 +106,19 @@ func (f *Finder) Look(cwd string) (Facts, error) {
 	}
 	facts := Facts{Project: project}
 	facts.Wish, facts.Redact = f.optOut(project.Root)
-	return facts, nil
+	return facts, gone
 }
 
 // Decide answers for one folder, as it is now.
 func (f *Finder) Decide(cwd string, rules Rules) Decision {
 	facts, err := f.Look(cwd)
 	switch {
+	case err == nil, facts.Known():
+		return facts.Decide(rules)
 	case errors.Is(err, ErrGone):
 		return Decision{Reason: ReasonGone}
-	case err != nil:
-		return Decision{Reason: ReasonNoFolder}
 	}
-	return facts.Decide(rules)
+	return Decision{Reason: ReasonNoFolder}
 }
 
 // Decide answers for a folder of which these are the facts.

@@ -180,6 +180,9 @@ func (h *History) Progress(states []spool.State) HistoryProgress {
 	byID := byID(states)
 	for i := range h.Sessions {
 		state := byID[h.Sessions[i].ID]
+		if state == nil && h.Sessions[i].gone() {
+			p.Read, p.Archived, p.Left = p.Read+1, p.Archived+1, p.Left+1
+		}
 		if state == nil {
 			continue
 		}
@@ -200,6 +203,12 @@ func (h *History) Progress(states []spool.State) HistoryProgress {
 		}
 	}
 	return p
+}
+
+// gone says that no transcript of a session is there. One that was not begun then
+// is over.
+func (s *HistorySession) gone() bool {
+	return !slices.ContainsFunc(s.Streams, func(s HistoryStream) bool { return exists(s.Path) })
 }
 
 // history is what the loop knows of an import.
@@ -320,7 +329,7 @@ func (l *loop) bringFailed(id string, err error) {
 func (l *loop) bringOne(ctx context.Context, one *HistorySession) (bool, error) {
 	session, known := l.spool.Session(one.ID)
 	if !known {
-		if !slices.ContainsFunc(one.Streams, func(s HistoryStream) bool { return exists(s.Path) }) {
+		if one.gone() {
 			l.history.over[one.ID] = true // it is gone, and was not begun
 			return false, nil
 		}
@@ -424,7 +433,9 @@ func (l *loop) bringStream(ctx context.Context, session *spool.Session, s Histor
 	if err != nil {
 		return err
 	}
-	batch, err := l.reader.Next(ctx, src, state.Imports[s.Stream].Cursor, wantOf(&state))
+	began := state.Imports[s.Stream].Cursor
+	batch, err := l.reader.Next(ctx, src, began, wantOf(&state))
+	batch.Began = &began
 	switch {
 	case ctx.Err() != nil:
 		return nil //nolint:nilerr // the next daemon reads it
@@ -445,7 +456,7 @@ func (l *loop) bringStream(ctx context.Context, session *spool.Session, s Histor
 	}
 	crash.Point(crash.AgentLinesRead)
 	if err := session.AppendImport(s.Stream, batch); err != nil {
-		return err
+		return moved(err)
 	}
 	if len(batch.Lines) > 0 {
 		l.spooled()

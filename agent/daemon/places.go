@@ -35,7 +35,10 @@ func (r *rules) facts(cwd string) (consent.Facts, error) {
 		return facts, nil
 	}
 	place, known := r.places[filepath.Clean(cwd)]
-	if !known {
+	switch {
+	case !known && facts.Known():
+		return facts, nil
+	case !known:
 		return consent.Facts{}, err
 	}
 	return consent.Facts{

@@ -50,6 +50,11 @@ func TestAFolderThatIsGone(t *testing.T) {
 			worktree(e, dir)
 			e.must(os.WriteFile(filepath.Join(dir, ".undersong.yaml"), []byte("capture: off\n"), 0o600))
 		}, false, ""},
+		"a worktree of the agent's that opts out": {"tide/.claude/worktrees/w", func(e *evening, dir string) {
+			worktree(e, dir)
+			e.must(os.WriteFile(filepath.Join(dir, ".undersong.yaml"), []byte("capture: off\n"), 0o600))
+		}, false, ""},
+		"a clone in a worktree of the agent's": {"tide/.claude/worktrees/w/vendor/secret", clone, false, ""},
 		"a worktree that hides more": {"tide-hotfix", func(e *evening, dir string) {
 			worktree(e, dir)
 			e.must(os.WriteFile(filepath.Join(dir, ".undersong.yaml"), []byte("redact: [MOON]\n"), 0o600))
@@ -70,6 +75,9 @@ func TestAFolderThatIsGone(t *testing.T) {
 				e.loop.sweep(true)
 			}
 			e.must(os.RemoveAll(dir))
+			// The session ends there, and says nothing new of what it was.
+			e.must(note.Write(e.home, note.Note{Event: eventStop, Session: k.id, Transcript: k.streams[0].path, Cwd: dir, Entrypoint: "cli", At: e.clock.Now()}))
+			e.loop.takeNotes(t.Context())
 			got := e.heard()
 			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 				t.Errorf("heard %q, want %q", got, tc.want)

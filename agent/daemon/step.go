@@ -106,7 +106,8 @@ func (l *loop) step(ctx context.Context, id string) {
 // the session has more to read.
 func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Source) (bool, error) {
 	state := session.State()
-	cursor, known := state.Cursors[src.Stream]
+	began, known := state.Cursors[src.Stream]
+	cursor := began
 	if known && src.Stream != read.Main && !read.Changed(src.Path, cursor) {
 		return false, nil
 	}
@@ -142,6 +143,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 	if cursor.Offset == 0 && !state.ForkedAt.IsZero() && !batch.Chained {
 		return false, nil // the copies, which tell of what it is a fork, come next
 	}
+	batch.Began = &began
 	crash.Point(crash.AgentLinesRead)
 	for _, spoken := range batch.Spoken {
 		// Before the cursor passes the record: after a crash it is read again.
@@ -150,7 +152,7 @@ func (l *loop) stream(ctx context.Context, session *spool.Session, src read.Sour
 		}
 	}
 	if err := session.Append(src.Stream, batch); err != nil {
-		return false, err
+		return errors.Is(err, spool.ErrMoved), moved(err)
 	}
 	if err := l.inherit(ctx, state.SessionID, batch.Cursor.ForkedFrom); err != nil {
 		return false, err
@@ -273,4 +275,12 @@ func (l *loop) stepFailed(id string, err error) {
 func (l *loop) diskFailed(err error) {
 	l.log.Error("The local disk does not take what must be kept", "error", err)
 	l.trouble.Set(partDisk, "the state directory cannot be written: is the disk full?")
+}
+
+// moved is the error of an append, nil where all there is to do is to read again.
+func moved(err error) error {
+	if errors.Is(err, spool.ErrMoved) {
+		return nil
+	}
+	return err
 }

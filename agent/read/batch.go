@@ -46,6 +46,10 @@ type Batch struct {
 	// segment, and only the cursor moves.
 	Lines []redact.Redacted
 
+	// Began is where the session said that the stream was when this was read; nil
+	// where nothing can have changed that. The reader leaves it to its caller.
+	Began *Cursor
+
 	// Withheld are the ranges of the header, with their times.
 	Withheld []Withheld
 

@@ -110,23 +110,32 @@ func (s *Session) eraseLocked() error {
 	return s.saveLocked(next)
 }
 
+// decode reads a segment, and returns the size of its file, too. It is
+// ErrDamaged where trying again does not help.
+func (s *Session) decode(seq int64) (h segment.Header, lines [][]byte, size int64, _ error) {
+	packed, err := s.Read(seq)
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrTooLarge) {
+			err = fmt.Errorf("%w: %w", ErrDamaged, err)
+		}
+		return h, nil, 0, err
+	}
+	raw, err := segment.Unpack(packed)
+	if err == nil {
+		h, lines, err = segment.Decode(raw)
+	}
+	if err != nil {
+		return h, nil, 0, fmt.Errorf("%w: %w", ErrDamaged, err)
+	}
+	return h, lines, int64(len(packed)), nil
+}
+
 // rewriteLocked writes a segment's file without some lines, as it follows another
 // chain, and returns the segment.
 func (s *Session) rewriteLocked(redactor *redact.Redactor, seq int64, previous segment.Sum, erase []int) ([]byte, error) {
-	packed, err := s.Read(seq)
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, durable.ErrTooLarge) {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err) // it is no passing error
-	}
+	h, lines, size, err := s.decode(seq)
 	if err != nil {
 		return nil, err
-	}
-	raw, err := segment.Unpack(packed)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
-	}
-	h, lines, err := segment.Decode(raw)
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrDamaged, err)
 	}
 	h.PreviousChain = previous.String()
 	clean := make([]redact.Redacted, len(lines))
@@ -137,14 +146,15 @@ func (s *Session) rewriteLocked(redactor *redact.Redactor, seq int64, previous s
 			clean[i], _ = redactor.Line(line) // it stays what it is
 		}
 	}
-	if raw, err = segment.Encode(h, clean); err != nil {
+	raw, err := segment.Encode(h, clean)
+	if err != nil {
 		return nil, err
 	}
 	small := segment.Pack(raw)
 	if err := s.spool.options.FS.WriteFile(filepath.Join(s.dir, segmentFile(seq)), small); err != nil {
 		return nil, err
 	}
-	s.spool.bytes.Add(int64(len(small) - len(packed)))
+	s.spool.bytes.Add(int64(len(small)) - size)
 	return raw, nil
 }
 

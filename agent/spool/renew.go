@@ -78,7 +78,10 @@ func Renew(o Options, workstation string) error {
 	return nil
 }
 
-// settle finishes, or takes back, what a crash left of Renew.
+// Settle finishes, or takes back, what a crash left of Renew. Open does so, too;
+// who only looks at what waits must call it first.
+func Settle(dir string) error { return settle(Options{Dir: dir}) }
+
 func settle(o Options) error {
 	old := o.Dir + oldSuffix
 	if !exists(old) {
@@ -127,8 +130,8 @@ func (n *renewal) make() error {
 	for _, g := range old.Segments {
 		r, known := bySeq[g.Seq]
 		h, err := n.take(g)
-		if errors.Is(err, fs.ErrNotExist) {
-			continue // lost before
+		if errors.Is(err, ErrDamaged) {
+			continue // lost before; verify tells
 		}
 		if err != nil {
 			return err
@@ -149,15 +152,7 @@ func (n *renewal) make() error {
 
 // take writes one segment as the next one of the new chain.
 func (n *renewal) take(g Segment) (segment.Header, error) {
-	packed, err := n.session.Read(g.Seq)
-	if err != nil {
-		return segment.Header{}, err
-	}
-	raw, err := segment.Unpack(packed)
-	if err != nil {
-		return segment.Header{}, err
-	}
-	h, lines, err := segment.Decode(raw)
+	h, lines, _, err := n.session.decode(g.Seq)
 	if err != nil {
 		return segment.Header{}, err
 	}
@@ -170,7 +165,8 @@ func (n *renewal) take(g Segment) (segment.Header, error) {
 	for i, line := range lines {
 		clean[i], _ = n.redactor.Line(line) // it stays what it is
 	}
-	if raw, err = segment.Encode(h, clean); err != nil {
+	raw, err := segment.Encode(h, clean)
+	if err != nil {
 		return segment.Header{}, err
 	}
 	if err := n.session.spool.options.FS.WriteFile(filepath.Join(n.dir, segmentFile(h.Seq)), segment.Pack(raw)); err != nil {
@@ -203,6 +199,8 @@ func (n *renewal) keep(receipts []Receipt) {
 			at = one.Cursor.Pending[0].FromOffset
 		}
 		n.begin(segment.Header{Stream: stream, Generation: one.Cursor.Generation, Offset: at, Import: true})
+		one.Cursor = read.Remember(one.Cursor, keptOf(receipts, true)[stream])
+		n.next.Imports[stream] = one
 	}
 	for stream, cursor := range n.next.Cursors {
 		n.next.Cursors[stream] = read.Remember(cursor, keptOf(receipts, false)[stream])

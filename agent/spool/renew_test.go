@@ -172,3 +172,33 @@ func TestRenewNothing(t *testing.T) {
 		t.Errorf("Renew: %v, made %v", err, exists(dir))
 	}
 }
+
+// TestRenewPassesOverADamagedSegment: it must not keep a person from registering
+// again, for ever.
+func TestRenewPassesOverADamagedSegment(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sessions")
+	spent(t, dir)
+	if err := os.WriteFile(filepath.Join(dir, id, segmentFile(3)), []byte("no segment"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := Renew(Options{Dir: dir, Owner: owner, Workstation: workstation}, later); err != nil {
+		t.Fatal(err)
+	}
+	session, ok := open(t, dir, durable.FS{}).Session(id)
+	if !ok || waiting(t, session) != `{"type":"user","n":1}`+"\n"+`{"type":"user","n":3}` {
+		t.Errorf("what waits is not the others")
+	}
+}
+
+// TestSettleBeforeAnybodyLooks: what a crash between the two renames left is there
+// for who counts what waits.
+func TestSettleBeforeAnybodyLooks(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "sessions")
+	spent(t, dir)
+	if err := os.Rename(dir, dir+oldSuffix); err != nil {
+		t.Fatal(err)
+	}
+	if err := Settle(dir); err != nil || len(States(dir)) == 0 {
+		t.Errorf("%d sessions after it was settled: %v", len(States(dir)), err)
+	}
+}

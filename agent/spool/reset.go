@@ -93,7 +93,7 @@ func (s *Session) Adopt(uid string, entry *v1alpha1.Writer) error {
 	}
 	mark := Mark{Segments: entry.Segments, Lines: entry.Lines, Bytes: entry.Bytes, Chain: entry.Chain}
 	next.Name, next.UID, next.Project, next.Branch = s.state.Name, uid, s.state.Project, s.state.Branch
-	next.Processed, next.Active, next.WroteIndex = s.state.Processed, s.state.Active, s.state.WroteIndex
+	next.Processed, next.Active = s.state.Processed, s.state.Active
 	next.Head, next.Verified, next.Applied = mark, mark, entry
 	return s.saveLocked(next)
 }
@@ -105,6 +105,7 @@ func startOver(dir, id string, old *State) (State, error) {
 	next := State{
 		Version: stateVersion, SessionID: id,
 		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles, Folders: old.Folders,
+		WroteIndex: old.WroteIndex, PluginIndex: old.PluginIndex,
 		FirstNote: old.FirstNote, Noticed: old.Noticed, Ending: old.Ending || old.Ended,
 		ForkedAt: old.ForkedAt, ForkedFrom: old.ForkedFrom, Entrypoint: old.Entrypoint, Nested: old.Nested,
 		Cursors: map[string]read.Cursor{},

@@ -112,30 +112,45 @@ func (s *Session) imports() int {
 // Append makes a segment of what was read and moves the stream's cursor, in
 // one durable step. A batch without lines only moves the cursor.
 func (s *Session) Append(stream string, batch read.Batch) error {
-	return s.append(batch, func(next *State) {
+	return s.append(batch, func(next *State) error {
 		if next.Cursors == nil {
 			next.Cursors = map[string]read.Cursor{}
 		}
+		old := next.Cursors[stream]
 		next.Cursors[stream] = batch.Cursor
+		return follows(batch, old)
 	})
 }
 
 // AppendImport is Append for lines of before init.
 func (s *Session) AppendImport(stream string, batch read.Batch) error {
-	return s.append(batch, func(next *State) {
+	return s.append(batch, func(next *State) error {
 		if next.Imports == nil {
 			next.Imports = map[string]Import{}
 		}
+		old := next.Imports[stream].Cursor
 		next.Imports[stream] = Import{Cursor: batch.Cursor}
+		return follows(batch, old)
 	})
 }
 
+// follows is ErrMoved for a batch that was read from another place than where
+// the stream is now.
+func follows(batch read.Batch, now read.Cursor) error {
+	if b := batch.Began; b != nil && (b.Offset != now.Offset || b.Generation != now.Generation) {
+		return ErrMoved
+	}
+	return nil
+}
+
 // append makes a segment in one step with what move changes.
-func (s *Session) append(batch read.Batch, move func(*State)) error {
+func (s *Session) append(batch read.Batch, move func(*State) error) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	next := s.state.clone()
-	move(&next)
+	if err := move(&next); err != nil {
+		return err
+	}
 	if from := strings.ToLower(batch.ForkedFrom); next.Project == nil && sessionID.MatchString(from) {
 		next.ForkedFrom = from // of another form it cannot stand in a Session
 	}

@@ -36,6 +36,8 @@ var (
 	// not verified.
 	ErrBehind = errors.New("too many segments of the session wait for verification")
 	// ErrDamaged is returned for a session whose state.json cannot be read.
+	// ErrMoved: the session began anew while this was read; it is read again.
+	ErrMoved   = errors.New("the session began anew while its transcript was read")
 	ErrDamaged = errors.New("the local state of the session is damaged")
 )
 

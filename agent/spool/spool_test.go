@@ -547,3 +547,34 @@ func TestADiskThatFailsIsNoDamage(t *testing.T) {
 		t.Errorf("files changed (-want +got):\n%s", diff)
 	}
 }
+
+// TestABatchOfAnEarlierReading is not put behind a cursor that began anew meanwhile.
+func TestABatchOfAnEarlierReading(t *testing.T) {
+	session, err := open(t, t.TempDir(), durable.FS{}).Ensure(id, at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := session.Append(read.Main, batch(0)); err != nil {
+		t.Fatal(err)
+	}
+	next := batch(1)
+	began := session.State().Cursors[read.Main]
+	next.Began = &began
+	if err := session.Update(func(state *State) { state.Cursors[read.Main] = read.Cursor{} }); err != nil {
+		t.Fatal(err)
+	}
+	before := session.State()
+	if err := session.Append(read.Main, next); !errors.Is(err, ErrMoved) {
+		t.Errorf("Append: %v, want ErrMoved", err)
+	}
+	if err := session.AppendImport(read.Main, next); !errors.Is(err, ErrMoved) {
+		t.Errorf("AppendImport: %v, want ErrMoved", err)
+	}
+	if diff := cmp.Diff(before, session.State()); diff != "" {
+		t.Errorf("it changed the session:\n%s", diff)
+	}
+	began = read.Cursor{}
+	if err := session.Append(read.Main, next); err != nil {
+		t.Errorf("from where the stream is: %v", err)
+	}
+}
