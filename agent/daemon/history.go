@@ -207,8 +207,8 @@ func (h *History) Progress(states []spool.State) HistoryProgress {
 
 // gone says that no transcript of a session is there. One that was not begun then
 // is over.
-func (s *HistorySession) gone() bool {
-	return !slices.ContainsFunc(s.Streams, func(s HistoryStream) bool { return exists(s.Path) })
+func (h *HistorySession) gone() bool {
+	return !slices.ContainsFunc(h.Streams, func(s HistoryStream) bool { return exists(s.Path) })
 }
 
 // history is what the loop knows of an import.

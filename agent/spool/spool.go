@@ -35,9 +35,11 @@ var (
 	// ErrBehind is returned by Append when the session has MaxSegments that are
 	// not verified.
 	ErrBehind = errors.New("too many segments of the session wait for verification")
+	// ErrMoved is returned by Append when the session began anew while this was
+	// read; it is read again.
+	ErrMoved = errors.New("the session began anew while its transcript was read")
 	// ErrDamaged is returned for a session whose state.json cannot be read.
-	// ErrMoved: the session began anew while this was read; it is read again.
-	ErrMoved   = errors.New("the session began anew while its transcript was read")
+	// Nothing but a person, or undersong reset, can mend it.
 	ErrDamaged = errors.New("the local state of the session is damaged")
 )
 

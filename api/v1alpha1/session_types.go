@@ -632,8 +632,8 @@ type SyncState struct {
 	// +kubebuilder:validation:items:Pattern=`^[0-9a-f-]{1,64}$`
 	Corrections []string `json:"corrections,omitempty"`
 
-	// abandoned are conversations that are not gone on with, because a text that
-	// was scrubbed stands in them and the back end cannot delete them. Newest
+	// abandoned are conversations that are not gone on with, because what was
+	// scrubbed or forgotten stands in them and the back end cannot delete them. Newest
 	// last; of more than 8 the oldest are forgotten.
 	// +optional
 	// +listType=set

@@ -233,6 +233,10 @@ func (c gated) Agent(ctx context.Context, agentID string) (letta.Agent, error) {
 	return pass(c.gates, func() (letta.Agent, error) { return c.Client.Agent(ctx, agentID) })
 }
 
+func (c gated) UpdateAgent(ctx context.Context, agentID string, patch letta.AgentPatch) (letta.Agent, error) {
+	return pass(c.gates, func() (letta.Agent, error) { return c.Client.UpdateAgent(ctx, agentID, patch) })
+}
+
 func (c gated) AgentsByTag(ctx context.Context, tags []string) ([]letta.Agent, error) {
 	return pass(c.gates, func() ([]letta.Agent, error) { return c.Client.AgentsByTag(ctx, tags) })
 }

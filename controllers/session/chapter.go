@@ -16,9 +16,9 @@ const (
 	// eventBegunAnew is the reason of the event about a workstation whose
 	// segments do not go on from those of the deleted Session.
 	eventBegunAnew = "BegunAnew"
-	// waitForPage is how often to look whether the memory has all of the
-	// chapter before.
-	waitForPage = 2 * time.Second
+	// waitForPage is how long to wait for the memory to have all of the chapter
+	// before. A turn that ends wakes the Session earlier.
+	waitForPage = time.Minute
 )
 
 // turnPage begins a new chapter of a writer: the Session of before was deleted,
@@ -33,7 +33,9 @@ func (r *Reconciler) turnPage(s *scope, sync *v1alpha1.WriterSync) error {
 	st := s.ses.Status.SyncState
 	d := st.Delivery
 	open := d != nil && d.Workstation == sync.Workstation && d.Phase != v1alpha1.DeliveryPublished
-	forgets := slices.ContainsFunc(s.ses.Spec.Requests, func(q v1alpha1.Request) bool { return !hasAnswer(s.ses, q.ID) })
+	forgets := slices.ContainsFunc(s.ses.Spec.Requests, func(q v1alpha1.Request) bool {
+		return q.Kind == v1alpha1.RequestForget && !hasAnswer(s.ses, q.ID)
+	})
 	if !forgets && (open || sync.Delivered.Segments < deliverable(sync)) {
 		return outcome.Waitf(v1alpha1.ProgressingReason, waitForPage, "workstation %s began anew after this Session had been deleted; what the archive has of before goes to the memory first", sync.Workstation)
 	}

@@ -240,6 +240,9 @@ func (r *Reconciler) keep(ctx context.Context, s *scope, before *v1alpha1.Sessio
 	if st.Record > 0 && equality.Semantic.DeepEqual(before, s.ses) {
 		return nil // as is nearly every Session that is looked at
 	}
+	if !s.adopted && !r.compared(s.ses) {
+		return nil // what is not compared yet may be older than the record
+	}
 	rec := recordOf(s.ses)
 	if old := recordOf(before); before.Status.SyncState != nil && st.Record > 0 && rec.Forgotten == old.Forgotten && equality.Semantic.DeepEqual(rec.Status, old.Status) {
 		return nil

@@ -653,7 +653,8 @@ func (e *erasure) unsay(ctx context.Context, whole bool) (v1alpha1.Answer, error
 		err = c.DeleteConversation(ctx, ref)
 		switch {
 		case errors.Is(err, letta.ErrUnsupported):
-			left = append(left, "Letta's conversation, which this back end cannot delete")
+			abandon(st)
+			left = append(left, "Letta's conversation, which this back end cannot delete; the session does not go on in it")
 		case err != nil && !errors.Is(err, letta.ErrNotFound):
 			return v1alpha1.Answer{}, e.r.Connect.LettaError(e.s.mem, err)
 		}

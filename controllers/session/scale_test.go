@@ -34,6 +34,7 @@ import (
 	"github.com/undersong-dev/undersong/controllers/memoryblock"
 	"github.com/undersong-dev/undersong/controllers/teammemory"
 	"github.com/undersong-dev/undersong/controllers/workstation"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 // tally counts requests by what they are.
@@ -306,6 +307,21 @@ func TestEachSessionIsComparedAtAMomentOfItsOwn(t *testing.T) {
 	res, err := w.reconcile()
 	if err != nil || res.RequeueAfter <= 0 || res.RequeueAfter > time.Hour || w.r.compared(s) {
 		t.Fatalf("a Session that rests is looked at again in %s, %v, compared: %v; want within an hour, and not yet", res.RequeueAfter, err, w.r.compared(s))
+	}
+	// Until then nothing is built on it: the record may be ahead of a cluster that
+	// was restored, and would be written over.
+	key := segment.SessionKey(w.namespace, owner, s.Name)
+	before, err := w.bucket.Get(t.Context(), key, maxRecord)
+	w.must(err)
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Capture.Titles = v1alpha1.TitlesHide })
+	_, _ = w.reconcile()
+	if w.get().Status.Title != "" || w.r.compared(s) {
+		t.Fatalf("the title is %q, compared: %v; want it hidden, and nothing compared", w.get().Status.Title, w.r.compared(s))
+	}
+	after, err := w.bucket.Get(t.Context(), key, maxRecord)
+	w.must(err)
+	if string(before) != string(after) {
+		t.Error("a record was written for a status that nobody compared with it")
 	}
 	// What the archive has that status does not is not waited for.
 	a := w.writer("ws-a")

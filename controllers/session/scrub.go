@@ -28,6 +28,14 @@ const eventScrubbed = "Scrubbed"
 // maxAbandoned bounds status.syncState.abandoned.
 const maxAbandoned = 8
 
+// abandon notes that the session's conversation, which cannot be deleted, is not
+// gone on with.
+func abandon(y *v1alpha1.SyncState) {
+	y.Abandoned = slices.DeleteFunc(y.Abandoned, func(id string) bool { return id == y.ConversationID })
+	y.Abandoned = append(y.Abandoned, y.ConversationID)
+	y.Abandoned = y.Abandoned[max(0, len(y.Abandoned)-maxAbandoned):]
+}
+
 // leftConversation says of a conversation that it stays.
 func leftConversation(id string) string {
 	return "the conversation " + id + " at Letta, which this back end cannot delete; nobody goes on with it"
@@ -300,8 +308,7 @@ func (r *Reconciler) unsay(ctx context.Context, s *scope, t *scrubTask) error {
 	switch {
 	case errors.Is(err, letta.ErrUnsupported):
 		t.stays = true
-		y.Abandoned = append(y.Abandoned, y.ConversationID)
-		y.Abandoned = y.Abandoned[max(0, len(y.Abandoned)-maxAbandoned):]
+		abandon(y)
 		t.left = append(t.left, leftConversation(y.ConversationID))
 	case err != nil && !errors.Is(err, letta.ErrNotFound):
 		return r.Connect.LettaError(s.mem, err)

@@ -29,8 +29,10 @@ import (
 )
 
 const (
-	// scrubEvery is how often the Scrubber looks whether there is something to do.
+	// scrubEvery is how often the Scrubber looks whether there is something to do,
+	// and scrubAgain how long it leaves a memory alone where that did not go.
 	scrubEvery = 2 * time.Second
+	scrubAgain = 30 * time.Second
 	// scrubPatience is how long a Session may take to do its part: one that is
 	// stalled says so itself, and is left out.
 	scrubPatience = 5 * time.Minute
@@ -83,6 +85,7 @@ type Scrubber struct {
 
 // Start looks after scrubs until ctx ends.
 func (w *Scrubber) Start(ctx context.Context) error {
+	again := map[types.UID]time.Time{}
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
 		var list v1alpha1.TeamMemoryList
 		if err := w.Client.List(ctx, &list); err != nil {
@@ -91,7 +94,12 @@ func (w *Scrubber) Start(ctx context.Context) error {
 		}
 		for i := range list.Items {
 			mem := &list.Items[i]
+			if w.Clock.Now().Before(again[mem.UID]) {
+				continue
+			}
+			delete(again, mem.UID)
 			if err := w.Scrub(ctx, mem); err != nil && ctx.Err() == nil {
+				again[mem.UID] = w.Clock.Now().Add(scrubAgain)
 				ctrl.LoggerFrom(ctx).Info("Leaving a scrub for the next time", "TeamMemory", client.ObjectKeyFromObject(mem), "reason", err.Error())
 			}
 		}
@@ -169,8 +177,10 @@ func (w *Scrubber) one(ctx context.Context, mem *v1alpha1.TeamMemory, bucket *st
 	if err := run.resume(ctx); err != nil {
 		return err
 	}
-	if err := run.report(ctx, v1alpha1.ScrubRunning, ""); err != nil {
-		return err
+	if !runs(mem, entry) { // else status says so, or why it waits
+		if err := run.report(ctx, v1alpha1.ScrubRunning, ""); err != nil {
+			return err
+		}
 	}
 	if run.removes() {
 		settled := w.Scrubs.settled()
@@ -182,6 +192,13 @@ func (w *Scrubber) one(ctx context.Context, mem *v1alpha1.TeamMemory, bucket *st
 		return errors.Join(err, run.report(ctx, v1alpha1.ScrubRunning, "it waits and goes on by itself: "+err.Error()))
 	}
 	return run.report(ctx, v1alpha1.ScrubDone, "")
+}
+
+// runs reports whether status says already that a scrub runs.
+func runs(mem *v1alpha1.TeamMemory, entry *v1alpha1.Scrub) bool {
+	return slices.ContainsFunc(mem.Status.Scrubs, func(s v1alpha1.ScrubStatus) bool {
+		return s.ID == entry.ID && s.Mode == entry.Mode && s.Phase == v1alpha1.ScrubRunning
+	})
 }
 
 // tell writes what became of a scrub into status; nil takes it away.
@@ -724,6 +741,9 @@ func (s *scrubRun) ask(ctx context.Context, key types.NamespacedName, t *scrubTa
 		case <-ctx.Done():
 			return false, ctx.Err()
 		case <-over.C:
+			if err := s.w.Connect.Resting(s.mem); err != nil {
+				return false, err // it is not the Session that does not come to it
+			}
 			s.leave("Session %s, which does not come to it: see its conditions, and scrub again", key.Name)
 			return false, nil
 		case <-poll.C:

@@ -111,7 +111,12 @@ func (r *Reconciler) store(ctx context.Context, m *v1alpha1.TeamMemory) error {
 	if err != nil {
 		return err
 	}
-	m.Status.ScrubKey = identity.Recipient()
+	if key := identity.Recipient(); key != m.Status.ScrubKey {
+		if m.Status.ScrubKey != "" {
+			m.Status.Scrubs = nil // each is looked at again: it is sealed to a key that is gone
+		}
+		m.Status.ScrubKey = key
+	}
 	return nil
 }
 
