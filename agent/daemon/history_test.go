@@ -27,6 +27,9 @@ type past struct {
 	sent map[string]int64 // lines that the plugin sent, by session
 	want func(*Past) bool
 
+	// asked are the ids of the only sessions that are looked at; none means all.
+	asked []string
+
 	withheld []string // reasons in the segments that were taken
 }
 
@@ -86,6 +89,7 @@ func (p *past) survey(dir string) (all, chosen []*Past) {
 	p.tb.Helper()
 	list, err := Transcripts(dir, p.home)
 	p.must(err)
+	list = slices.DeleteFunc(list, func(one Transcript) bool { return len(p.asked) > 0 && !slices.Contains(p.asked, one.ID) })
 	for i := range list {
 		list[i].Sent = p.sent[list[i].ID]
 	}
@@ -102,6 +106,13 @@ func (p *past) agree() {
 	h := History{At: p.clock.Now().UTC()}
 	for _, one := range chosen {
 		h.Sessions = append(h.Sessions, one.Plan())
+	}
+	before, err := LoadHistory(p.home, p.config)
+	p.must(err)
+	for _, one := range before.Sessions { // what is not done stays
+		if !slices.ContainsFunc(h.Sessions, func(other HistorySession) bool { return other.ID == one.ID }) {
+			h.Sessions = append(h.Sessions, one)
+		}
 	}
 	p.must(SaveHistory(p.home, p.config, h))
 }
@@ -568,6 +579,75 @@ func TestOfCopiesOneIsImported(t *testing.T) {
 	p.agree()
 	if got := p.bring(); !slices.Equal(got, []string{"c"}) {
 		t.Errorf("of the fork came %q", got)
+	}
+}
+
+// TestOfCopiesOneIsImportedOverSeveralRuns: what an earlier run of the command
+// decided about the copies of a session holds in a later one, which looks at
+// other sessions.
+func TestOfCopiesOneIsImportedOverSeveralRuns(t *testing.T) {
+	origin, fork := id(1), id(2)
+	for name, tt := range map[string]struct {
+		reason string
+		first  []string // asked for
+		bring  bool     // the daemon comes to it before the second run
+		then   func(p *past)
+		second []string
+		want   []string // brought in by the second run
+	}{
+		"the origin, then the fork": {
+			reason: "what was sent is not sent again, though nobody looks at the origin",
+			first:  []string{origin}, bring: true, second: []string{fork}, want: []string{"c"},
+		},
+		"the origin waits when the fork is asked for": {
+			reason: "both come in, and of the copies one",
+			first:  []string{origin}, second: []string{fork}, want: []string{"c", "a", "b"},
+		},
+		"the fork, then the origin": {
+			reason: "the fork was alone, and has sent what it has of the origin",
+			first:  []string{fork}, bring: true, second: []string{origin}, want: nil,
+		},
+		"the fork, then all": {
+			reason: "the same, and the fork is looked at",
+			first:  []string{fork}, bring: true, second: nil, want: nil,
+		},
+		"the origin was given up": {
+			reason: "the fork left its lines to it, so they are still to be sent",
+			first:  nil, bring: true, then: func(p *past) {
+				p.must(DropHistory(p.home))
+				delete(p.loop.active, origin)
+			}, second: []string{origin}, want: []string{"a", "b"},
+		},
+		"the origin is another file": {
+			reason: "what its cursor has read is not what lies there now",
+			first:  []string{origin}, bring: true, then: func(p *past) {
+				p.must(os.WriteFile(p.file(1), []byte(p.line(1, "x", p.clock.Now(), nil)+p.line(1, "c", p.clock.Now(), nil)), 0o600))
+			}, second: []string{fork}, want: []string{"a", "b", "c"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPast(t)
+			at := p.clock.Now()
+			p.put(p.file(1), p.line(1, "a", at, nil), p.line(1, "b", at, nil))
+			p.put(p.file(2), p.line(2, "a", at, nil), p.line(2, "b", at, nil), p.line(2, "c", at, nil))
+			p.init()
+			if len(tt.first) == 0 {
+				p.loop.active[origin] = p.clock.Now() // somebody works in it, so it waits
+			}
+			p.asked = tt.first
+			p.agree()
+			if tt.bring {
+				p.bring()
+			}
+			if tt.then != nil {
+				tt.then(p)
+			}
+			p.asked = tt.second
+			p.agree()
+			if diff := cmp.Diff(tt.want, p.bring()); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tt.reason, diff)
+			}
+		})
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"math"
 	"os"
@@ -79,7 +80,7 @@ type Past struct {
 
 // copied is a run of records that another session of the survey has, too.
 type copied struct {
-	from    int // number of the other
+	from    owner
 	stream  int
 	bytes   HistoryRange
 	records int64
@@ -116,7 +117,8 @@ type Survey struct {
 
 	loop   *loop
 	marks  *transcript.Marks
-	before map[string][]spool.State // of earlier registrations
+	aside  []string                 // folders of earlier registrations
+	before map[string][]spool.State // their sessions
 	bytes  int64
 
 	// places lets the reader know the folders of a session as notes named them.
@@ -135,6 +137,9 @@ func (s *Survey) Look(ctx context.Context, all []Transcript) (list []*Past, err 
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, s.marks.Close()) }()
+	if err := s.settled(all); err != nil {
+		return nil, err
+	}
 	for n, one := range all {
 		past, err := s.one(ctx, n, one)
 		if err != nil {
@@ -178,11 +183,11 @@ func (s *Survey) open() error {
 	}
 	s.marks = transcript.NewMarks(s.Room)
 	s.before = map[string][]spool.State{}
-	aside, err := filepath.Glob(filepath.Join(s.Home, SessionsDir+".*")) // nothing special is in the end of it
+	s.aside, err = filepath.Glob(filepath.Join(s.Home, SessionsDir+".*")) // nothing special is in the end of it
 	if err != nil {
 		return err
 	}
-	for _, dir := range aside {
+	for _, dir := range s.aside {
 		for _, state := range spool.States(dir) {
 			s.before[state.SessionID] = append(s.before[state.SessionID], state)
 		}
@@ -285,12 +290,7 @@ type surveying struct {
 func (b *surveying) stream(ctx context.Context, name, path string, sent int64) error {
 	until, dated := b.loop.baseline.bounded(&b.state, name, path)
 	cursor := b.state.Imports[name].Cursor
-	if cursor.Offset > 0 {
-		b.done = true
-		if err := b.mark(path, cursor.Offset); err != nil {
-			return err
-		}
-	}
+	b.done = b.done || cursor.Offset > 0
 	if until == 0 {
 		b.since = true
 		return nil
@@ -414,34 +414,134 @@ func (b *surveying) leave(name, path string, sent int64) ([]HistoryRange, error)
 	return slices.DeleteFunc(list, func(r HistoryRange) bool { return r.To <= r.From }), nil
 }
 
-// mark remembers the records of what was brought in before: copies of them in
-// other sessions were sent with it.
-func (b *surveying) mark(path string, until int64) error {
+// settled remembers the records of which it is decided that a session has them,
+// whether or not anybody asks for that session now: those that were sent before,
+// and those that an import under way is to bring in. Copies of them in other
+// sessions stay.
+func (s *Survey) settled(all []Transcript) error {
+	number, path := map[string]int{}, map[string]string{}
+	for n, one := range all {
+		number[one.ID], path[one.ID] = n+1, one.Path
+	}
+	for _, dir := range append(slices.Clone(s.aside), filepath.Join(s.Home, SessionsDir)) {
+		for _, state := range spool.States(dir) {
+			if len(state.Imports) == 0 {
+				continue
+			}
+			receipts, err := spool.Receipts(dir, state.SessionID)
+			if err != nil {
+				return err
+			}
+			for stream, one := range state.Imports {
+				paths := []string{one.Cursor.Path}
+				if stream == read.Main {
+					paths = append(paths, path[state.SessionID]) // it may have moved
+				}
+				from := slices.IndexFunc(paths, func(path string) bool { return path != "" && read.Fits(path, one.Cursor) })
+				if from < 0 {
+					continue // the file is gone, or another one
+				}
+				if err := s.settle(number[state.SessionID]-1, paths[from], one.Cursor.Offset, others(stream, one.Cursor, receipts)); err != nil {
+					return err
+				}
+			}
+		}
+	}
+	plan, err := LoadHistory(s.Home, s.Config)
+	if err != nil {
+		return err
+	}
+	for i := range plan.Sessions {
+		one := &plan.Sessions[i]
+		if state := s.state(one.ID); one.reached(&state, plan.At) {
+			continue
+		}
+		for _, stream := range one.Streams {
+			err := s.settle(number[one.ID]-1, stream.Path, stream.Until, stream.Leave)
+			if err != nil && !errors.Is(err, fs.ErrNotExist) {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// others are the bytes that an import left out of a stream as another session has
+// them.
+func others(stream string, cursor read.Cursor, receipts []spool.Receipt) []HistoryRange {
+	var list []HistoryRange
+	add := func(w read.Withheld) {
+		if w.Reason == read.ReasonInherited {
+			list = append(list, HistoryRange{From: w.FromOffset, To: w.ToOffset, Reason: w.Reason})
+		}
+	}
+	for _, w := range cursor.Pending {
+		add(w)
+	}
+	for _, r := range receipts {
+		if r.Import && r.Stream == stream {
+			for _, w := range r.Withheld {
+				add(w)
+			}
+		}
+	}
+	return list
+}
+
+// settle remembers the records before a byte of a file, but not those of others,
+// as those of a session; -1 is one that nobody asks for.
+func (s *Survey) settle(number int, path string, until int64, others []HistoryRange) error {
 	file, err := os.Open(path) //nolint:gosec // the user named the folder
 	if err != nil {
 		return err
 	}
 	defer func() { _ = file.Close() }() // nothing was written
-	lines := transcript.NewLines(file, 0)
-	for lines.Next() && lines.Line().Offset < until {
-		if record, err := transcript.Parse(lines.Line().Raw); err == nil && record.UUID != "" {
-			b.own(record.UUID)
+	lines := transcript.NewLines(io.NewSectionReader(file, 0, until), 0)
+	for lines.Next() {
+		line := lines.Line()
+		if slices.ContainsFunc(others, func(r HistoryRange) bool {
+			return r.Reason == read.ReasonInherited && line.Offset < r.To && r.From < line.Offset+line.Length
+		}) {
+			continue
+		}
+		record, err := transcript.Parse(line.Raw)
+		if err != nil || record.UUID == "" {
+			continue
+		}
+		if _, known := s.marks.Get(record.UUID); !known {
+			s.marks.Set(record.UUID, owner{number: number, settled: true}.mark())
 		}
 	}
 	return lines.Err()
 }
 
-// own gives a record to this session, unless another has it already; it returns
-// the number of that one.
-func (b *surveying) own(id string) (number int, other bool) {
-	mark, known := b.marks.Get(id)
-	if known && int(mark) != b.number { //nolint:gosec // a number of ours
-		return int(mark), true //nolint:gosec // a number of ours
+// owner says which session of the survey has a record.
+type owner struct {
+	number  int
+	settled bool // whatever is chosen now
+}
+
+// mark is an owner as a number, and ownerOf the way back.
+func (o owner) mark() uint64 {
+	m := uint64(o.number+1) << 1 //nolint:gosec // from -1 on
+	if o.settled {
+		m |= 1
 	}
-	if !known {
-		b.marks.Set(id, uint64(b.number)) //nolint:gosec // a number of ours
+	return m
+}
+
+func ownerOf(mark uint64) owner {
+	return owner{number: int(mark>>1) - 1, settled: mark&1 == 1} //nolint:gosec // a number of ours
+}
+
+// own gives a record to this session, unless another has it already.
+func (b *surveying) own(id string) (of owner, other bool) {
+	if mark, known := b.marks.Get(id); known {
+		of = ownerOf(mark)
+		return of, of.number != b.number
 	}
-	return 0, false
+	b.marks.Set(id, owner{number: b.number}.mark())
+	return owner{}, false
 }
 
 // maxCopies bounds the runs of copied records of a session. More are no fork.
@@ -502,7 +602,7 @@ func (s *stretch) take(batch read.Batch) {
 }
 
 // copy notes a record that another session has.
-func (s *stretch) copy(of int, offset, size, words, text int64) {
+func (s *stretch) copy(of owner, offset, size, words, text int64) {
 	if s.run == nil || s.run.from != of {
 		s.end()
 		s.run = &copied{from: of, stream: s.stream, bytes: HistoryRange{From: offset, Reason: read.ReasonInherited}}
@@ -533,7 +633,7 @@ func Choose(all []*Past, want func(*Past) bool) []*Past {
 			continue
 		}
 		for _, c := range p.copies {
-			if chosen[c.from] || all[c.from].State == HistoryDone {
+			if c.from.settled || chosen[c.from.number] {
 				p.Withheld[read.ReasonInherited] += c.records
 				s := &p.plan.Streams[c.stream]
 				s.Leave = append(s.Leave, c.bytes)
