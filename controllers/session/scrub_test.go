@@ -209,6 +209,30 @@ func TestScrub(t *testing.T) {
 	}
 }
 
+// TestScrubOfWhatEveryConversationIsTold: a conversation is told the memory once,
+// before all messages. The text is taken out of that too, and the conversation
+// stays.
+func TestScrubOfWhatEveryConversationIsTold(t *testing.T) {
+	w := newWorld(t, nil)
+	w.writer("desk").say("u1", "Note for the team: "+leaked+".")
+	beside := w.beside("5e550001-0000-4000-8000-000000000002", remote)
+	conversation := beside.writer("desk-b").say("b1", "hello").Status.SyncState.ConversationID
+	if n := strings.Count(fmt.Sprint(w.letta.Conversations()), leaked); n != 2 {
+		t.Fatalf("Letta has it in %d messages, want 2", n)
+	}
+	entry := w.scrubEntry("told", leaked, v1alpha1.ScrubRemove)
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = []v1alpha1.Scrub{entry} })
+	if got, want := counted(w.scrub("told")), "Blocks 1/1, Archive 1/1, Conversations 1/1, BlockTexts 1/1"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+	if strings.Contains(w.everything(), leaked) {
+		t.Error("it is still there")
+	}
+	if got := beside.get().Status.SyncState.ConversationID; got != conversation {
+		t.Errorf("the other session's conversation is %q, want %q", got, conversation)
+	}
+}
+
 // TestScrubIsKilledAnywhere: whatever call of a process is its last, the next one
 // ends what it began, and says the same of it.
 func TestScrubIsKilledAnywhere(t *testing.T) {

@@ -474,11 +474,22 @@ func (s *scrubRun) blocks(ctx context.Context) error {
 			if memory.Rejected > 0 {
 				s.leave("%d texts that the agent %s keeps under names that are no labels: look at them at Letta", memory.Rejected, id)
 			}
+			has := false
 			for _, b := range memory.Blocks {
 				hit := s.has(b.Value, b.Description)
-				if found = append(found, looked(v1alpha1.ScrubBlocks, hit)); hit && caps.BlockHistory {
-					s.leave("earlier revisions of the block %s of the agent %s, which Letta keeps on its own volume", b.Label, id)
+				has = has || hit
+				found = append(found, looked(v1alpha1.ScrubBlocks, hit))
+			}
+			had := len(s.Texts) > 0
+			if caps.BlockHistory {
+				past, err := s.revisions(ctx, c, id, memory)
+				if err != nil {
+					return nil, err
 				}
+				had = had || past
+			}
+			if had && !has && s.removes() { // else when it is changed
+				return found, s.recompile(ctx, c, id)
 			}
 			return found, nil
 		}, func() (bool, error) {
@@ -494,10 +505,65 @@ func (s *scrubRun) blocks(ctx context.Context) error {
 				}
 				s.w.Agents.Saw(id, revision)
 			}
-			return true, nil
+			return true, s.recompile(ctx, c, id)
 		})
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// revisions looks at what the blocks of an agent were, where Letta keeps that,
+// and reports whether the text stands there. It cannot be taken out. A block that
+// is gone is known by its MemoryBlock.
+func (s *scrubRun) revisions(ctx context.Context, c letta.Client, agent string, memory letta.Memory) (had bool, _ error) {
+	var list v1alpha1.MemoryBlockList
+	if err := s.w.Client.List(ctx, &list, client.InNamespace(s.mem.Namespace)); err != nil {
+		return false, fmt.Errorf("list MemoryBlocks: %w", err)
+	}
+	var labels []string
+	for _, b := range memory.Blocks {
+		labels = append(labels, b.Label)
+	}
+	for i := range list.Items {
+		if of := &list.Items[i].Spec; of.MemoryRef.Name == s.mem.Name {
+			labels = append(labels, of.Label)
+		}
+	}
+	slices.Sort(labels)
+	for _, label := range slices.Compact(labels) {
+		all, err := c.BlockHistory(ctx, agent, label, letta.MaxHistory)
+		if errors.Is(err, letta.ErrNotFound) {
+			return had, nil
+		}
+		if err != nil {
+			return false, s.w.Connect.LettaError(s.mem, err)
+		}
+		hit := slices.ContainsFunc(all, func(r letta.BlockRevision) bool { return s.has(r.Block.Value, r.Block.Description, r.Reason) })
+		had = had || hit
+		switch {
+		case hit:
+			s.leave("revisions of the block %s of the agent %s, which Letta keeps in the history of its memory", label, agent)
+		case len(all) == letta.MaxHistory:
+			s.leave("revisions of the block %s of the agent %s before its last %d: nobody has looked at them", label, agent, letta.MaxHistory)
+		}
+	}
+	return had, nil
+}
+
+// recompile takes the text out of what the conversations of an agent are told
+// before all messages: that is made once and kept, also of a conversation that
+// nobody goes on with.
+func (s *scrubRun) recompile(ctx context.Context, c letta.Client, agent string) error {
+	all, err := c.Conversations(ctx, agent, "")
+	if err != nil && !errors.Is(err, letta.ErrNotFound) {
+		return s.w.Connect.LettaError(s.mem, err)
+	}
+	for _, one := range all {
+		err := c.Recompile(ctx, letta.Ref{AgentID: agent, ConversationID: one.ID})
+		if err != nil && !errors.Is(err, letta.ErrNotFound) {
+			return s.w.Connect.LettaError(s.mem, err)
 		}
 	}
 	return nil
