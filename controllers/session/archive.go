@@ -47,11 +47,7 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 	if a, ok := s.archive[id]; ok {
 		return a, nil
 	}
-	key, err := r.find(ctx, s, bucket, id)
-	if err != nil {
-		return nil, err
-	}
-	a, _, err := r.read(ctx, s, bucket, id, key)
+	a, err := r.readKnown(ctx, s, bucket, id)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +60,30 @@ func (r *Reconciler) load(ctx context.Context, s *scope, bucket *store.Bucket, i
 	}
 	s.hold(id, a)
 	return a, nil
+}
+
+// readKnown reads a segment under its key where the chain over it is known, of
+// the newest from status and of others from the segment behind them, and else
+// looks for it: a listing costs a store ten times what a read does.
+func (r *Reconciler) readKnown(ctx context.Context, s *scope, bucket *store.Bucket, id segmentID) (*archived, error) {
+	var chain string
+	if w := syncOf(s.ses, id.workstation); w != nil && w.Chapter == id.chapter && w.Verified.Segments == id.seq {
+		chain = w.Verified.Chain
+	} else if next := s.archive[segmentID{id.workstation, id.chapter, id.seq + 1}]; next != nil && !next.gap() {
+		chain = next.header.PreviousChain
+	}
+	if head, err := segment.ParseSum(chain); err == nil {
+		a, _, err := r.read(ctx, s, bucket, id, archiveKey(s.ses, id, head))
+		if !errors.Is(err, store.ErrNotExist) {
+			return a, err
+		}
+	}
+	key, err := r.find(ctx, s, bucket, id)
+	if err != nil {
+		return nil, err
+	}
+	a, _, err := r.read(ctx, s, bucket, id, key)
+	return a, err
 }
 
 // holdBytes bounds the lines of segments that one reconcile holds, in bytes.

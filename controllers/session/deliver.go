@@ -178,6 +178,7 @@ func (r *Reconciler) ledger(ctx context.Context, s *scope, bucket *store.Bucket,
 		d.MaxEntryBytes = int32(b.limits.entry) //nolint:gosec // at most maxEntry
 	}
 	s.ses.Status.SyncState.Delivery = d
+	r.memos.put(s, d, b)
 	return r.prepared(s, d)
 }
 

@@ -115,11 +115,15 @@ func (r *Reconciler) readSeen(ctx context.Context, s *scope, bucket *store.Bucke
 		return set, nil
 	}
 	digest := ses.Status.SyncState.Seen
+	if ses == s.ses && decodeSeen(r.memos.set(digest), digest, set) {
+		return set, nil
+	}
 	data, err := bucket.Get(ctx, segment.SeenKey(ses.Namespace, ses.Name, digest), maxSeenBytes)
 	if err != nil && !errors.Is(err, store.ErrNotExist) {
 		return nil, r.Connect.StoreError(s.mem, err)
 	}
 	if err == nil && decodeSeen(data, digest, set) {
+		r.memos.putSet(digest, data)
 		return set, nil
 	}
 	if ses != s.ses {
@@ -306,6 +310,7 @@ func (r *Reconciler) putSeen(ctx context.Context, s *scope, bucket *store.Bucket
 	}
 	crash.Point(crash.ControllerSeenWritten)
 	s.ses.Status.SyncState.Seen = digest
+	r.memos.putSet(digest, data)
 	if old != "" && old != digest {
 		s.after = append(s.after, func(ctx context.Context) {
 			if err := bucket.Delete(ctx, segment.SeenKey(s.ses.Namespace, s.ses.Name, old)); err != nil {

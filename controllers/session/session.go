@@ -91,6 +91,8 @@ type Reconciler struct {
 	started time.Time
 	// emptied remembers which inbox slots this process has emptied.
 	emptied keySet
+	// memos are the batches of the deliveries under way.
+	memos memos
 	// trials are its first looks at what waits of each writer.
 	trials trials
 	// told remembers what this process has said once.
@@ -156,6 +158,7 @@ func (r *Reconciler) Reconcile(ctx context.Context, req ctrl.Request) (ctrl.Resu
 		if apierrors.IsNotFound(err) {
 			r.Turns.drop(req.NamespacedName)
 			r.Turns.forget(req.NamespacedName)
+			r.memos.drop(req.NamespacedName)
 			r.erasures.drop(req.NamespacedName)
 			r.rebuilds.drop(req.NamespacedName)
 			return ctrl.Result{}, nil

@@ -163,11 +163,17 @@ func (r *Reconciler) again(ctx context.Context, s *scope, bucket *store.Bucket, 
 	if w := ensureSync(s.ses, d.Workstation); !reached(v1alpha1.Cut{Segments: w.Verified.Segments}, &d.To) {
 		return nil, nil, outcome.RetryAfterf(v1alpha1.SegmentMissingReason, waitForSegment, "segments of the delivery under way were lost from the archive and are asked for again")
 	}
+	if b := r.memos.get(s, d); b != nil {
+		return seen, b, nil
+	}
 	l := limits{entry: maxEntry, until: &d.To, policy: policyOf(s.mem, d)}
 	if d.MaxEntryBytes != 0 {
 		l.entry = int(d.MaxEntryBytes)
 	}
 	b, err := r.collect(ctx, s, bucket, seen, ensureSync(s.ses, d.Workstation), d.From, l)
+	if err == nil {
+		r.memos.put(s, d, b)
+	}
 	return seen, b, err
 }
 
@@ -321,6 +327,7 @@ func (r *Reconciler) record(ctx context.Context, s *scope, bucket *store.Bucket,
 		r.advance(s, b)
 	}
 	d.Phase = v1alpha1.DeliveryDelivered
+	r.memos.drop(s.key)
 	s.ses.Status.Usage.Turns++
 	r.bill(s, clientID(d), b.imported, bytesOf(b.entries))(turn, nil)
 	r.spend(s)

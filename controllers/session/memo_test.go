@@ -1,0 +1,103 @@
+//go:build envtest
+
+package session
+
+import (
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+
+	"k8s.io/utils/clock"
+	"k8s.io/utils/ptr"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/controllers/connect"
+)
+
+// ledgered are the requests to a store, by what they are for.
+type ledgered struct {
+	w *world
+
+	mu    sync.Mutex
+	calls map[string]int
+}
+
+// RoundTrip implements http.RoundTripper.
+func (l *ledgered) RoundTrip(r *http.Request) (*http.Response, error) {
+	_, key, ok := strings.Cut(r.URL.Path, "/"+l.w.namespace+"/")
+	verb := r.Method
+	if r.Method == http.MethodGet && r.URL.Query().Has("list-type") {
+		verb, key, ok = "LIST", r.URL.Query().Get("prefix"), true
+	}
+	if ok {
+		what, _, _ := strings.Cut(key, "/")
+		if strings.HasSuffix(key, "session.json") {
+			what = "record"
+		}
+		l.mu.Lock()
+		l.calls[verb+" "+what]++
+		l.mu.Unlock()
+	}
+	return http.DefaultTransport.RoundTrip(r)
+}
+
+func TestADeltaAsksTheStoreOnceForEachThing(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	w.settleDown()
+	l := &ledgered{w: w, calls: map[string]int{}}
+	w.r.Connect = connect.New(w.r.Client, l, clock.RealClock{})
+	a := w.writer("ws-a")
+	a.segment(callLine("a9", "Bash", `{"command":"make"}`), resultLine("a9", "done"), userLine("u3", "And the lighthouse?"), assistantLine("a3", "It stays."))
+	a.apply()
+	w.settleDown()
+	want := map[string]int{
+		"HEAD inbox": 1, "GET inbox": 1, "DELETE inbox": 1, // how large, what, and away
+		"PUT archive": 1,
+		"GET archive": 1,                    // the segment before it, for what its words belong to
+		"PUT state":   1, "DELETE state": 1, // what was told, and what had been
+		"PUT record": 3, // ledger, answer, whisper
+	}
+	if diff := cmp.Diff(want, l.calls); diff != "" {
+		t.Errorf("requests to the store for one delta (-want +got):\n%s", diff)
+	}
+	w.once("And the lighthouse?")
+}
+
+func TestWhatChangedAfterTheLedgerIsReadAgain(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason string
+		change func(*world)
+		words  []string
+	}{
+		"nothing": {reason: "the words of the ledger are sent", change: func(*world) {}, words: []string{"tide tables are stored in GMT.", "Understood.", "What next?", "The harbour."}},
+		"a line was forgotten": {
+			reason: "what was kept for the turn has it", words: []string{"Understood.", "What next?", "The harbour."},
+			change: func(w *world) {
+				w.request(v1alpha1.Request{ID: "f1", Kind: v1alpha1.RequestForget, FromLine: ptr.To[int64](1), ToLine: ptr.To[int64](1)})
+			},
+		},
+		"a text is scrubbed": {
+			reason: "the Scrubber comes later, and what is sent is not to have it", words: []string{"Understood.", "What next?", "The harbour."},
+			change: func(w *world) {
+				entry := w.scrubEntry("leak-1", "tide tables are stored in GMT.", v1alpha1.ScrubRemove)
+				w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = append(m.Spec.Scrubs, entry) })
+			},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t, nil)
+			w.story()
+			w.until("the ledger", func(s *v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliverySending })
+			if w.letta.Turns() > 0 {
+				t.Fatal("a turn ran in the reconcile of the ledger")
+			}
+			c.change(w)
+			w.settleDown()
+			w.only("Letta ("+c.reason+")", strings.Join(w.heard(), "\n"), c.words...)
+		})
+	}
+}
