@@ -68,6 +68,8 @@ type Opener struct {
 	mu     sync.Mutex
 	stores map[types.UID]opened[*store.Bucket]
 	lettas map[types.UID]opened[letta.Client]
+	// pairs are what the store said of each memory's key pair for scrubs.
+	pairs map[types.UID]pair
 	// gates are those of Letta's endpoints, and of each memory at its endpoint.
 	// There are as many as TeamMemories ever named.
 	gates map[gateKey]*gate
@@ -96,7 +98,7 @@ func New(secrets client.Reader, transport http.RoundTripper, c clock.PassiveCloc
 	return &Opener{
 		Secrets: secrets, Transport: transport, Clock: c,
 		stores: map[types.UID]opened[*store.Bucket]{}, lettas: map[types.UID]opened[letta.Client]{},
-		gates: map[gateKey]*gate{}, refusals: map[types.UID]refusal{},
+		pairs: map[types.UID]pair{}, gates: map[gateKey]*gate{}, refusals: map[types.UID]refusal{},
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -18,8 +19,37 @@ const maxIdentity = 1 << 10
 // ScrubIdentity is the key pair that the keys of a memory's scrubs are sealed to.
 // It lies in the memory's store: whoever reads TeamMemories has the digests and
 // not the keys, whoever has the bucket's key has it the other way round. Where
-// there is none and create is true, one is made; only one reconciler may.
+// there is none and create is true, one is made; only one reconciler may, which
+// always asks the store. All others are told what anybody of this process heard a
+// short while ago: who begins after the Scrubber can open an entry can, too.
 func (o *Opener) ScrubIdentity(ctx context.Context, m *v1alpha1.TeamMemory, create bool) (seal.Identity, error) {
+	now := o.Clock.Now()
+	if !create {
+		o.mu.Lock()
+		have, ok := o.pairs[m.UID]
+		o.mu.Unlock()
+		if since := now.Sub(have.made); ok && have.generation == m.Generation && since >= 0 && since < fresh {
+			return have.identity, have.err
+		}
+	}
+	identity, err := o.scrubIdentity(ctx, m, create)
+	if err == nil || errors.Is(err, store.ErrNotExist) {
+		o.mu.Lock()
+		defer o.mu.Unlock()
+		o.pairs[m.UID] = pair{made: now, generation: m.Generation, identity: identity, err: err}
+	}
+	return identity, err
+}
+
+// pair is what the store said when it was asked for a memory's key pair.
+type pair struct {
+	made       time.Time
+	generation int64
+	identity   seal.Identity
+	err        error
+}
+
+func (o *Opener) scrubIdentity(ctx context.Context, m *v1alpha1.TeamMemory, create bool) (seal.Identity, error) {
 	bucket, err := o.Store(ctx, m)
 	if err != nil {
 		return seal.Identity{}, err

@@ -78,6 +78,8 @@ func TestASessionBegunAnew(t *testing.T) {
 		segments int
 		// lost says that the workstation has nothing of before any more.
 		lost bool
+		// wrong says that its owner calls a whisper wrong at the same time.
+		wrong bool
 	}{
 		"fewer segments":       {reason: "spec is behind the archive, on another chain", segments: 1},
 		"as many":              {reason: "spec is where the archive is, on another chain", segments: 2},
@@ -88,6 +90,7 @@ func TestASessionBegunAnew(t *testing.T) {
 		"killed in mid-turn":   {reason: "by another process, too", segments: 5, steps: 3, restart: true},
 		"transcript gone":      {reason: "only the archive has what was not delivered", steps: 1, lost: true},
 		"transcript gone, too": {reason: "in a new process", steps: 2, lost: true, restart: true},
+		"a wrong whisper":      {reason: "only a wish to forget does not wait for the memory", steps: 1, lost: true, wrong: true},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -103,6 +106,9 @@ func TestASessionBegunAnew(t *testing.T) {
 			a := w.writers["ws-a"].anew()
 			if !c.lost {
 				a.theStory(c.segments)
+			}
+			if c.wrong {
+				w.request(v1alpha1.Request{ID: "w", Kind: v1alpha1.RequestWrongWhisper, Whisper: "0"})
 			}
 			w.settleOn(a, 1)
 			before := strings.Count(w.kept(), "The harbour.")

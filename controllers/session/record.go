@@ -237,14 +237,14 @@ func (r *Reconciler) keep(ctx context.Context, s *scope, before *v1alpha1.Sessio
 	if st == nil || s.mem == nil || s.mem.UID == "" || !slices.ContainsFunc(st.Writers, func(w v1alpha1.WriterSync) bool { return w.Verified.Segments > 0 }) {
 		return nil
 	}
-	if st.Record > 0 && equality.Semantic.DeepEqual(before, s.ses) {
+	if !s.anew && st.Record > 0 && equality.Semantic.DeepEqual(before, s.ses) {
 		return nil // as is nearly every Session that is looked at
 	}
 	if !s.adopted && !r.compared(s.ses) {
 		return nil // what is not compared yet may be older than the record
 	}
 	rec := recordOf(s.ses)
-	if old := recordOf(before); before.Status.SyncState != nil && st.Record > 0 && rec.Forgotten == old.Forgotten && equality.Semantic.DeepEqual(rec.Status, old.Status) {
+	if old := recordOf(before); !s.anew && before.Status.SyncState != nil && st.Record > 0 && rec.Forgotten == old.Forgotten && equality.Semantic.DeepEqual(rec.Status, old.Status) {
 		return nil
 	}
 	st.Record++

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -68,8 +69,9 @@ func NewScrubs() *Scrubs {
 type scrubTask struct {
 	// hits are the lines in which the text stands, by segment.
 	hits map[segmentID][]int
-	// said means that it stands in the session's conversation.
-	said bool
+	// said means that it stands in the session's conversation, and named that it
+	// stands in the session's record, which is written anew.
+	said, named bool
 
 	// unsaid and rewritten are how far it is.
 	unsaid    bool
@@ -83,20 +85,9 @@ type scrubTask struct {
 
 // ids are the segments, in order.
 func (t *scrubTask) ids() []segmentID {
-	var ids []segmentID
-	for id := range t.hits {
-		ids = append(ids, id)
-	}
-	slices.SortFunc(ids, func(a, b segmentID) int {
-		if a.workstation != b.workstation {
-			if a.workstation < b.workstation {
-				return -1
-			}
-			return 1
-		}
-		return int(cmp.Or(int64(a.chapter-b.chapter), a.seq-b.seq))
+	return slices.SortedFunc(maps.Keys(t.hits), func(a, b segmentID) int {
+		return cmp.Or(cmp.Compare(a.workstation, b.workstation), cmp.Compare(a.chapter, b.chapter), cmp.Compare(a.seq, b.seq))
 	})
-	return ids
 }
 
 // task is what is to be done in a Session, nil if nothing.
@@ -186,6 +177,7 @@ func (r *Reconciler) scrub(ctx context.Context, s *scope) error {
 		if err := r.unsay(ctx, s, t); err != nil {
 			return err
 		}
+		s.anew = t.named
 		s.after = append(s.after, func(context.Context) {
 			t.unsaid = true
 		})

@@ -7,6 +7,7 @@ import (
 	"crypto/rand"
 	"fmt"
 	"math"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -18,6 +19,7 @@ import (
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/letta/api"
+	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/seal"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -105,7 +107,8 @@ func counted(s v1alpha1.ScrubStatus) string {
 	return strings.Join(all, ", ")
 }
 
-// everything is all that is kept in the bucket, in the API server and at Letta.
+// everything is all that is kept of the team in the bucket, in the API server and
+// at Letta.
 func (w *world) everything() string {
 	w.t.Helper()
 	ctx := w.t.Context()
@@ -121,8 +124,8 @@ func (w *world) everything() string {
 	}
 	var sessions v1alpha1.SessionList
 	var blocks v1alpha1.MemoryBlockList
-	w.must(w.admin.List(ctx, &sessions))
-	w.must(w.admin.List(ctx, &blocks))
+	w.must(w.admin.List(ctx, &sessions, client.InNamespace(w.namespace)))
+	w.must(w.admin.List(ctx, &blocks, client.InNamespace(w.namespace)))
 	fmt.Fprintf(&all, "%+v\n%+v\n%+v\n", sessions.Items, blocks.Items, w.team())
 	for _, c := range w.letta.Conversations() {
 		fmt.Fprintf(&all, "%+v\n", c)
@@ -412,5 +415,139 @@ func TestScrubThatCannotBeOpened(t *testing.T) {
 	w.must(w.scrubber().Scrub(t.Context(), w.team()))
 	if left := w.team().Status.Scrubs; len(left) > 0 {
 		t.Errorf("taken away, and still there: %+v", left)
+	}
+}
+
+// TestScrubOfWhatTheSpecSays: the record repeats the spec, which is the
+// workstation's. What is not there any more goes; what is, is said to stay.
+func TestScrubOfWhatTheSpecSays(t *testing.T) {
+	for name, c := range map[string]struct {
+		reason  string
+		value   string
+		now     string
+		gone    bool
+		counted string
+		left    []string
+	}{
+		"remote": {
+			reason: "nobody can change the project", value: "lighthouse/lantern", now: "main", counted: "Records 1/0, Conversations 1/1",
+			left: []string{"the record of Session ", "spec of Session "},
+		},
+		"branch": {
+			reason: "the workstation still names it", value: leaked, now: leaked, counted: "Records 1/0",
+			left: []string{"the record of Session ", "spec of Session "},
+		},
+		"remote, and the Session is gone": {
+			reason: "the record says whose it is", value: "lighthouse/lantern", now: "main", gone: true, counted: "Records 1/0, Conversations 1/1",
+			left: []string{"the record archive/"},
+		},
+		"branch of before": {reason: "only the record still names it", value: leaked, now: "main", counted: "Records 1/1"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := newWorld(t, nil)
+			wr := w.writer("desk")
+			wr.branch = leaked
+			wr.segment(userLine("u1", "nothing of interest"), assistantLine("a1", "indeed"))
+			wr.apply()
+			w.settleDown()
+			wr.branch = c.now
+			wr.apply()
+			w.settleDown()
+			if c.gone {
+				w.must(w.user.Delete(t.Context(), w.get()))
+				w.restart()
+			}
+			entry := w.scrubEntry("spec", c.value, v1alpha1.ScrubRemove)
+			w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = []v1alpha1.Scrub{entry} })
+			status := w.scrub("spec")
+			if got := counted(status); status.Phase != v1alpha1.ScrubDone || got != c.counted {
+				t.Errorf("%s: %s: %s, want %s", c.reason, status.Phase, got, c.counted)
+			}
+			if len(status.NotReached) != len(c.left) {
+				t.Fatalf("%s: not reached: %q, want %q", c.reason, status.NotReached, c.left)
+			}
+			for i, begin := range c.left {
+				if !strings.HasPrefix(status.NotReached[i], begin) || !c.gone && !strings.Contains(status.NotReached[i], "delete that Session") {
+					t.Errorf("%s: not reached: %q, want %q and what to do", c.reason, status.NotReached[i], begin)
+				}
+			}
+			if there := strings.Contains(w.everything(), c.value); there != (len(c.left) > 0) {
+				t.Errorf("%s: it is there: %v", c.reason, there)
+			}
+			if c.gone {
+				return
+			}
+			if s := w.settleDown(); s.Status.LostLines != 0 || s.Status.Lag != 0 {
+				t.Errorf("%s: %d lost, lag %d", c.reason, s.Status.LostLines, s.Status.Lag)
+			}
+		})
+	}
+}
+
+// TestScrubWaitsWhileLettaRests: a Session that cannot do its part because Letta
+// does not answer is not left out. That is said once.
+func TestScrubWaitsWhileLettaRests(t *testing.T) {
+	w := newWorld(t, nil)
+	wr := w.writer("desk")
+	wr.segment(userLine("u1", "note that "+leaked), assistantLine("a1", "noted"))
+	wr.apply()
+	w.settleDown()
+	entry := w.scrubEntry("rest", leaked, v1alpha1.ScrubRemove)
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = []v1alpha1.Scrub{entry} })
+
+	// It comes as far as the Session, and Letta goes down.
+	ctx, kill := context.WithCancel(t.Context())
+	s := w.scrubber()
+	over, mem := make(chan struct{}), w.team()
+	go func() {
+		defer close(over)
+		_ = s.Scrub(ctx, mem) // it is killed
+	}()
+	for s.Scrubs.task(w.key) == nil {
+		<-s.Scrubs.Events
+	}
+	kill()
+	<-over
+	w.restart()
+	w.r.Connect.FirstRest = time.Hour
+	c, err := w.r.Connect.Letta(t.Context(), w.team())
+	w.must(err)
+	for range 16 { // more than a client's patience
+		w.letta.Inject(lettatest.Fault{Status: http.StatusServiceUnavailable})
+	}
+	if _, err := c.Agent(t.Context(), w.get().Status.SyncState.AgentID); err == nil || w.r.Connect.Resting(w.team()) == nil {
+		t.Fatalf("Letta does not rest: %v", err)
+	}
+
+	version := ""
+	for range 3 {
+		s := w.scrubber()
+		s.Patience = time.Nanosecond
+		if err := s.Scrub(t.Context(), w.team()); err == nil {
+			t.Error("it is done while Letta rests")
+		}
+		is := w.team()
+		if st := is.Status.Scrubs[0]; st.Phase != v1alpha1.ScrubRunning || len(st.NotReached) > 0 || !strings.Contains(st.Message, "Letta") {
+			t.Errorf("%s %q, not reached %q", st.Phase, st.Message, st.NotReached)
+		}
+		if version == "" {
+			version = is.ResourceVersion
+		}
+		if is.ResourceVersion != version {
+			t.Error("the same is said again")
+		}
+	}
+
+	for plain := w.client(); w.letta.Faults() > 0; {
+		_, _ = plain.AgentsByTag(t.Context(), []string{"none"}) // uses them up
+	}
+	w.restart()
+	if status := w.scrub("rest"); status.Phase != v1alpha1.ScrubDone || counted(status) != "Archive 1/1, Conversations 1/1" || len(status.NotReached) > 0 || status.Message != "" {
+		t.Errorf("%s %q: %s, not reached %q", status.Phase, status.Message, counted(status), status.NotReached)
+	}
+	w.settleDown()
+	if strings.Contains(w.everything(), leaked) {
+		t.Error("it is still there")
 	}
 }

@@ -86,25 +86,29 @@ type Scrubber struct {
 // Start looks after scrubs until ctx ends.
 func (w *Scrubber) Start(ctx context.Context) error {
 	again := map[types.UID]time.Time{}
-	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		var list v1alpha1.TeamMemoryList
-		if err := w.Client.List(ctx, &list); err != nil {
-			ctrl.LoggerFrom(ctx).Error(err, "Listing TeamMemories")
-			return
-		}
-		for i := range list.Items {
-			mem := &list.Items[i]
-			if w.Clock.Now().Before(again[mem.UID]) {
-				continue
-			}
-			delete(again, mem.UID)
-			if err := w.Scrub(ctx, mem); err != nil && ctx.Err() == nil {
-				again[mem.UID] = w.Clock.Now().Add(scrubAgain)
-				ctrl.LoggerFrom(ctx).Info("Leaving a scrub for the next time", "TeamMemory", client.ObjectKeyFromObject(mem), "reason", err.Error())
-			}
-		}
-	}, scrubEvery)
+	wait.UntilWithContext(ctx, func(ctx context.Context) { w.round(ctx, again) }, scrubEvery)
 	return nil
+}
+
+// round looks after each memory's scrubs, except of those that are left alone
+// until a time in again.
+func (w *Scrubber) round(ctx context.Context, again map[types.UID]time.Time) {
+	var list v1alpha1.TeamMemoryList
+	if err := w.Client.List(ctx, &list); err != nil {
+		ctrl.LoggerFrom(ctx).Error(err, "Listing TeamMemories")
+		return
+	}
+	for i := range list.Items {
+		mem := &list.Items[i]
+		if w.Clock.Now().Before(again[mem.UID]) {
+			continue
+		}
+		delete(again, mem.UID)
+		if err := w.Scrub(ctx, mem); err != nil && ctx.Err() == nil {
+			again[mem.UID] = w.Clock.Now().Add(scrubAgain)
+			ctrl.LoggerFrom(ctx).Info("Leaving a scrub for the next time", "TeamMemory", client.ObjectKeyFromObject(mem), "reason", err.Error())
+		}
+	}
 }
 
 // Scrub does what is left of each of a memory's scrubs. When it returns nil all
@@ -239,8 +243,8 @@ type scrubRun struct {
 	// only finds the text and nothing else; full is what is written with.
 	only, full *redact.Redactor
 	rule       string
-	// stays says that the conversation of the Session that was asked last stays.
-	stays bool
+	// stays are the places where the thing that was changed last has it still.
+	stays []v1alpha1.ScrubPlace
 	// unsaved counts the things since the run was saved.
 	unsaved int
 
@@ -356,12 +360,13 @@ func (s *scrubRun) thing(ctx context.Context, name string, look func() ([]v1alph
 		}
 	}
 	if s.Counted == name {
+		s.stays = nil
 		changed, err := change()
 		if err != nil {
 			return err
 		}
 		for _, f := range s.Pending {
-			if changed && (!s.stays || f.Place != v1alpha1.ScrubConversations) {
+			if changed && !slices.Contains(s.stays, f.Place) {
 				s.count(v1alpha1.ScrubFound{Place: f.Place, Changed: f.Found})
 			}
 		}
@@ -648,20 +653,27 @@ func (s *scrubRun) keptSession(ctx context.Context, k *keptSession) error {
 		return found, nil
 	}, func() (bool, error) {
 		if k.live != nil {
-			return s.ask(ctx, client.ObjectKeyFromObject(k.live), &scrubTask{hits: k.hits})
+			if spec, err := json.Marshal(recordOf(k.live).Spec); err == nil && k.named && s.has(string(spec)) {
+				s.leave("the record of Session %s in the bucket, which repeats its spec: delete that Session and scrub again", k.live.Name)
+				s.stays = append(s.stays, v1alpha1.ScrubRecords)
+			}
+			return s.ask(ctx, client.ObjectKeyFromObject(k.live), &scrubTask{hits: k.hits, named: k.named})
 		}
 		return true, s.rewrite(ctx, k)
 	})
 }
 
+// record is the key of the session's record.
+func (k *keptSession) record() string { return strings.TrimSuffix(k.prefix, "/") + recordName }
+
 // whose reads the record of a session and looks whether it is still there. It
 // reports whether it is of this memory.
 func (s *scrubRun) whose(ctx context.Context, k *keptSession) (bool, error) {
-	data, err := s.bucket.Get(ctx, k.prefix+strings.TrimPrefix(recordName, "/"), maxRecord)
+	data, err := s.bucket.Get(ctx, k.record(), maxRecord)
 	switch {
 	case err == nil:
 		if k.rec, err = parseRecord(data); err != nil {
-			s.leave("the record %s%s, which cannot be read", k.prefix, strings.TrimPrefix(recordName, "/"))
+			s.leave("the record %s, which cannot be read", k.record())
 		} else if k.rec.Spec.MemoryRef.Name != s.mem.Name {
 			return false, nil
 		}
@@ -777,9 +789,10 @@ func (s *scrubRun) rewrite(ctx context.Context, k *keptSession) error {
 		return fmt.Errorf("encode record: %w", err)
 	}
 	if s.has(string(data)) {
-		s.leave("the record %s: what stands in it names the session", k.prefix)
+		s.leave("the record %s: what stands in it names the session", k.record())
+		s.stays = append(s.stays, v1alpha1.ScrubRecords)
 	}
-	return s.w.Connect.StoreError(s.mem, s.bucket.Put(ctx, k.prefix+strings.TrimPrefix(recordName, "/"), data))
+	return s.w.Connect.StoreError(s.mem, s.bucket.Put(ctx, k.record(), data))
 }
 
 // ask has a live Session do its part, and waits for it.
@@ -802,7 +815,9 @@ func (s *scrubRun) ask(ctx context.Context, key types.NamespacedName, t *scrubTa
 			for _, l := range t.left {
 				s.leave("%s", l)
 			}
-			s.stays = t.stays
+			if t.stays {
+				s.stays = append(s.stays, v1alpha1.ScrubConversations)
+			}
 			return true, nil
 		case <-ctx.Done():
 			return false, ctx.Err()

@@ -118,6 +118,8 @@ type scope struct {
 	redactor *redact.Redactor
 	// adopted says that the status was compared with the record.
 	adopted bool
+	// anew says that the record is written although status says nothing new.
+	anew bool
 	// archive keeps the segments read in this reconcile.
 	archive map[segmentID]*archived
 	// held is at least the size of their lines, in bytes.

@@ -97,6 +97,7 @@ type writer struct {
 	redactor *redact.Redactor
 	state    v1alpha1.WriterState
 	imported bool
+	branch   string
 	// before is the head that the first entry in a Session goes on from;
 	// none means the beginning.
 	before string
@@ -306,6 +307,9 @@ func (wr *writer) apply() {
 	}
 	if len(gone) > 0 {
 		entry["gone"] = gone
+	}
+	if wr.branch != "" {
+		entry["branch"] = wr.branch
 	}
 	u := unstructuredSession(wr.w.key, live, map[string]any{"writers": []any{entry}, "lines": others + wr.lines})
 	wr.w.must(wr.w.user.Apply(ctx, client.ApplyConfigurationFromUnstructured(u), client.FieldOwner("undersong-"+wr.name), client.ForceOwnership))

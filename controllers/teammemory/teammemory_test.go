@@ -26,6 +26,7 @@ import (
 	"github.com/undersong-dev/undersong/controllers/budget"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
+	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/versity"
 )
 
@@ -199,5 +200,43 @@ func TestWhatIsWrongWithAMemory(t *testing.T) {
 				t.Errorf("%s: %d events, want 1", c.reason, n)
 			}
 		})
+	}
+}
+
+// TestScrubsOfAnotherKeyAreLookedAtAgain: what is said of an entry was said of the
+// key pair that the store had then.
+func TestScrubsOfAnotherKeyAreLookedAtAgain(t *testing.T) {
+	w := newWorld(t, nil)
+	first := w.reconcile().Status.ScrubKey
+	if first == "" {
+		t.Fatal("there is no key")
+	}
+	said := func() {
+		t.Helper()
+		m := &v1alpha1.TeamMemory{}
+		w.must(w.c.Get(t.Context(), key, m))
+		m.Status.Scrubs = []v1alpha1.ScrubStatus{{ID: "s", Mode: v1alpha1.ScrubRemove, Phase: v1alpha1.ScrubDone}}
+		w.must(w.c.Status().Update(t.Context(), m))
+	}
+	said()
+	if m := w.reconcile(); m.Status.ScrubKey != first || len(m.Status.Scrubs) != 1 {
+		t.Errorf("with the same pair: the key is another one: %v, and %d scrubs are kept, want 1", m.Status.ScrubKey != first, len(m.Status.Scrubs))
+	}
+	m := &v1alpha1.TeamMemory{}
+	w.must(w.c.Get(t.Context(), key, m))
+	bucket, err := w.r.Connect.Store(t.Context(), m)
+	w.must(err)
+	w.must(bucket.Delete(t.Context(), segment.ScrubIdentityKey(key.Namespace, key.Name)))
+	if m := w.reconcile(); m.Status.ScrubKey == first || m.Status.ScrubKey == "" || len(m.Status.Scrubs) != 0 {
+		t.Errorf("with another pair: the key is another one: %v, and %d scrubs are kept, want none", m.Status.ScrubKey != first, len(m.Status.Scrubs))
+	}
+	// One that was never said is no other one.
+	m = &v1alpha1.TeamMemory{}
+	w.must(w.c.Get(t.Context(), key, m))
+	m.Status.ScrubKey = ""
+	w.must(w.c.Status().Update(t.Context(), m))
+	said()
+	if m := w.reconcile(); m.Status.ScrubKey == "" || len(m.Status.Scrubs) != 1 {
+		t.Errorf("after a status that was lost: %d scrubs are kept, want 1", len(m.Status.Scrubs))
 	}
 }
