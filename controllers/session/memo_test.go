@@ -8,13 +8,14 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/google/go-cmp/cmp"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/utils/clock"
 	"k8s.io/utils/ptr"
 
-	"github.com/google/go-cmp/cmp"
-
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/controllers/connect"
+	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 )
 
 // ledgered are the requests to a store, by what they are for.
@@ -59,7 +60,7 @@ func TestADeltaAsksTheStoreOnceForEachThing(t *testing.T) {
 		"PUT archive": 1,
 		"GET archive": 1,                    // the segment before it, for what its words belong to
 		"PUT state":   1, "DELETE state": 1, // what was told, and what had been
-		"PUT record": 3, // ledger, answer, whisper
+		"PUT record": 2, // the ledger, and what came of it
 	}
 	if diff := cmp.Diff(want, l.calls); diff != "" {
 		t.Errorf("requests to the store for one delta (-want +got):\n%s", diff)
@@ -100,4 +101,26 @@ func TestWhatChangedAfterTheLedgerIsReadAgain(t *testing.T) {
 			w.only("Letta ("+c.reason+")", strings.Join(w.heard(), "\n"), c.words...)
 		})
 	}
+}
+
+func TestAnAnswerThatCannotBePublishedStandsInStatus(t *testing.T) {
+	w := newWorld(t, nil)
+	const route = "GET /v1/agents/{agent}"
+	w.story()
+	w.until("the ledger", func(*v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliverySending })
+	release := w.letta.HoldTurns()
+	w.until("a turn", func(*v1alpha1.Session) bool { return w.letta.Requests(sendRoute) > 0 })
+	w.letta.Inject(lettatest.Fault{Route: route, Status: http.StatusServiceUnavailable})
+	release()
+	s := w.until("the answer", func(s *v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliveryDelivered })
+	if c := condition(s, v1alpha1.PublishedCondition); c.Status != metav1.ConditionFalse || s.Status.Lines == 0 {
+		t.Errorf("Published is %s (%s) with %d lines processed; want False, and the lines counted", c.Status, c.Message, s.Status.Lines)
+	}
+	// Another process has nothing but status, and shows what the turn said.
+	w.restart()
+	w.settleDown()
+	if w.phase() != v1alpha1.DeliveryPublished {
+		t.Errorf("the delivery is %s, want Published", w.phase())
+	}
+	w.once("tide tables are stored in GMT.", "What next?")
 }

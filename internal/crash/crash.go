@@ -58,7 +58,8 @@ const (
 	// ControllerSeenWritten: the seen-set is in the store, status does not
 	// name it.
 	ControllerSeenWritten = "controller-seen-written"
-	// ControllerDelivered: status says delivered, nothing is published.
+	// ControllerDelivered: the answer is taken, nothing is published and no status
+	// says so.
 	ControllerDelivered = "controller-delivered"
 	// ControllerBlocksCreated: MemoryBlocks exist, status says nothing of it.
 	ControllerBlocksCreated = "controller-blocks-created"

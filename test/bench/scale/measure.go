@@ -104,7 +104,7 @@ func (b *bench) atRest(ctx context.Context, p *running, turns int) error {
 		errs = append(errs, err)
 		return int(n)
 	}
-	// What the one delta brought is what three status writes are.
+	// What the one delta brought is two status writes.
 	written := count("undersong_api_writes_total", `kind="Session"`)
 	gets := count("rest_client_requests_total", `method="GET"`)
 	reconciled := count("controller_runtime_reconcile_total", `controller="session"`)
