@@ -7,6 +7,7 @@ import (
 	"k8s.io/utils/lru"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/redact"
 )
 
 // Bounds of what is kept between the reconciles of a delivery. What falls out
@@ -46,13 +47,14 @@ type recipe struct {
 	thinking   v1alpha1.Allowance
 	version    int32
 	memory     types.UID
-	generation int64 // of the memory, whose rules and scrubs change the words
+	generation int64            // of the memory, whose rules and scrubs change the words
+	redactor   *redact.Redactor // made anew until all scrubs can be opened
 }
 
 func recipeOf(s *scope, d *v1alpha1.Delivery) recipe {
 	return recipe{
 		session: s.ses.UID, delivery: d.ID, seen: s.ses.Status.SyncState.Seen, maxEntry: d.MaxEntryBytes,
-		results: d.ToolResults, thinking: d.Thinking, version: d.RenderVersion, memory: s.mem.UID, generation: s.mem.Generation,
+		results: d.ToolResults, thinking: d.Thinking, version: d.RenderVersion, memory: s.mem.UID, generation: s.mem.Generation, redactor: s.redactor,
 	}
 }
 

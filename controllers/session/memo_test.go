@@ -16,6 +16,7 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/controllers/connect"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
+	"github.com/undersong-dev/undersong/internal/segment"
 )
 
 // ledgered are the requests to a store, by what they are for.
@@ -69,8 +70,10 @@ func TestADeltaAsksTheStoreOnceForEachThing(t *testing.T) {
 }
 
 func TestWhatChangedAfterTheLedgerIsReadAgain(t *testing.T) {
+	var pair []byte
 	for name, c := range map[string]struct {
 		reason string
+		before func(*world)
 		change func(*world)
 		words  []string
 	}{
@@ -88,9 +91,29 @@ func TestWhatChangedAfterTheLedgerIsReadAgain(t *testing.T) {
 				w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = append(m.Spec.Scrubs, entry) })
 			},
 		},
+		"a scrub can be opened again": {
+			reason: "the bucket was restored, and spec is the same", words: []string{"Understood.", "What next?", "The harbour."},
+			before: func(w *world) {
+				entry := w.scrubEntry("leak-1", "tide tables are stored in GMT.", v1alpha1.ScrubRemove)
+				w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = append(m.Spec.Scrubs, entry) })
+				key := segment.ScrubIdentityKey(w.namespace, "team")
+				var err error
+				pair, err = w.bucket.Get(w.t.Context(), key, 1<<10)
+				w.must(err)
+				w.must(w.bucket.Delete(w.t.Context(), key))
+			},
+			change: func(w *world) {
+				w.must(w.bucket.Put(w.t.Context(), segment.ScrubIdentityKey(w.namespace, "team"), pair))
+				_, err := w.r.Connect.ScrubIdentity(w.t.Context(), w.team(), true) // as its TeamMemory is looked at
+				w.must(err)
+			},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			w := newWorld(t, nil)
+			if c.before != nil {
+				c.before(w)
+			}
 			w.story()
 			w.until("the ledger", func(s *v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliverySending })
 			if w.letta.Turns() > 0 {
