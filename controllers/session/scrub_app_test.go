@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/test/tools"
 )
 
@@ -150,5 +151,43 @@ func TestScrubOnTheAppServer(t *testing.T) {
 	w.settleDown()
 	if m, err := k.client(w).Memory(t.Context(), agent); err != nil || !strings.Contains(fmt.Sprint(m.Blocks), "the gate is shut at ten") || !strings.Contains(fmt.Sprint(m.Blocks), "[redacted:scrub-remove]") {
 		t.Errorf("the memory does not go on: %+v, %v", m, err)
+	}
+}
+
+// TestForgetWhereNothingCanBeDeleted: the App Server keeps a conversation, so the
+// session does not go on in it, and the next words begin another one.
+func TestForgetWhereNothingCanBeDeleted(t *testing.T) {
+	w := appWorld(t, startAppKeeper(t))
+	w.story()
+	said := w.settleDown().Status.SyncState.ConversationID
+	if said == "" {
+		t.Fatal("there is no conversation")
+	}
+	w.request(v1alpha1.Request{ID: "f1", Kind: v1alpha1.RequestForget})
+	y := w.settleDown().Status.SyncState
+	if y.ConversationID != "" || !slices.Equal(y.Abandoned, []string{said}) {
+		t.Errorf("after a whole Forget the conversation is %q, abandoned %q; want none, and %q", y.ConversationID, y.Abandoned, said)
+	}
+	if a := w.answer("f1"); a == nil || a.Result != v1alpha1.AnswerPartial || !strings.Contains(a.Message, "cannot delete; the session does not go on in it") {
+		t.Errorf("the answer is %+v", a)
+	}
+	a := w.writer("ws-a")
+	a.segment(userLine("u8", "Afterwards."))
+	a.apply()
+	y = w.settleDown().Status.SyncState
+	if y.ConversationID == "" || y.ConversationID == said {
+		t.Fatalf("the next words went to the conversation %q, want another one than %q", y.ConversationID, said)
+	}
+	told := ""
+	for m, err := range w.app.client(w).Messages(t.Context(), letta.Ref{AgentID: y.AgentID, ConversationID: y.ConversationID}, "") {
+		w.must(err)
+		told += m.Text
+	}
+	w.only("the new conversation", told, "Afterwards.")
+	w.restart() // another process knows it, too
+	a.segment(userLine("u9", "Once more."))
+	a.apply()
+	if next := w.settleDown().Status.SyncState; next.ConversationID != y.ConversationID {
+		t.Errorf("and then to %q, want %q", next.ConversationID, y.ConversationID)
 	}
 }
