@@ -80,10 +80,17 @@ test-unit: versitygw race-note ## Run what needs no API server.
 .PHONY: e2e
 e2e: thread-tools letta-try ## Kill at every crash point, many times over (E2E_ROUNDS=3), then make guards.
 	go test -tags $(TAGS) -timeout 6h -count=1 -v ./test/e2e/... -rounds $(E2E_ROUNDS)
-	go test -tags $(TAGS) -timeout 2h -count=1 -run '^TestFaultMatrix' ./controllers/session -matrix # on the stand-in, and on the real App Server
+	$(MAKE) --no-print-directory e2e-matrix
 	go test $(RACE) -tags $(TAGS) -timeout 2h -count=1 ./controllers/session
 	go -C hack/tools/release test -timeout 1h -count=1 . -product
 	go run ./test/guards
+
+# Its cells are named row/moment, and on the stand-in cells/row/moment.
+MATRIX ?= ^TestFaultMatrix
+
+.PHONY: e2e-matrix
+e2e-matrix: thread-tools letta-try ## Meet each fault at each moment, on stand-in and App Server (MATRIX=^TestFaultMatrixOnTheAppServer$$/hang).
+	go test -tags $(TAGS) -timeout 3h -count=1 -v -run '$(MATRIX)' ./controllers/session -matrix
 
 .PHONY: guards
 guards: thread-tools ## Take each guard out of the code and see its test fail (GUARDS=W07,W09).
