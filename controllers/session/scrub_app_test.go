@@ -33,12 +33,11 @@ func (k *appKeeper) holding(t *testing.T, text string) []string {
 		var data []byte
 		switch {
 		case d.IsDir() && d.Name() == ".git":
-			// #nosec G204 -- the test's own server
 			data, err = exec.CommandContext(t.Context(), "git", "-C", filepath.Dir(path), "cat-file", "--batch-all-objects", "--batch").Output()
 		case d.IsDir():
 			return nil
 		default:
-			data, err = os.ReadFile(path) //nolint:gosec // the test's own server
+			data, err = os.ReadFile(path)
 		}
 		if bytes.Contains(data, []byte(text)) {
 			name, _ := filepath.Rel(k.dir, path) // it is below
@@ -136,7 +135,7 @@ func TestScrubOnTheAppServer(t *testing.T) {
 
 	k.Kill()
 	commands := strings.NewReplacer("<conversation>", said, "<agent>", agent).Replace(byHand(t))
-	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands) // #nosec G204 -- the page's own
+	cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", commands)
 	cmd.Env = append(os.Environ(), "HOME="+filepath.Join(k.dir, "home"), "LETTA_LOCAL_BACKEND_DIR="+filepath.Join(k.dir, "state"))
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%s: %v\n%s", commands, err, out)
