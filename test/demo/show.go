@@ -25,6 +25,7 @@ func (d *demo) show(ctx context.Context) error {
 			return err
 		}
 	}
+	d.line("\n  a TeamMemory is counted once a minute; an empty block has no BYTES. What the agent wrote:")
 	if err := d.kubectl(ctx, d.ada, "get", "memoryblocks", "-o", `jsonpath={range .items[?(@.status.bytes>0)]}{.spec.project}{"  "}{.spec.label}: {.status.value}{"\n"}{end}`); err != nil {
 		return err
 	}
@@ -43,8 +44,8 @@ func (d *demo) show(ctx context.Context) error {
 		}
 		d.line("  %s\n%s", file, indent(string(data)))
 	}
-	d.head("undersong status, on bob's workstation")
-	text, err := d.bob.Run(ctx, "status")
+	d.head("undersong status, on bob's workstation, in his checkout of lantern")
+	text, err := d.bob.RunIn(ctx, d.asked.Cwd, "status")
 	d.line("%s", indent(text))
 	return err
 }

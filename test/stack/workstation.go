@@ -74,9 +74,14 @@ func (w *Workstation) Init(ctx context.Context, flags ...string) error {
 
 // Run runs the undersong command and returns what it printed.
 func (w *Workstation) Run(ctx context.Context, args ...string) (string, error) {
+	return w.RunIn(ctx, w.Home, args...)
+}
+
+// RunIn is Run in a folder.
+func (w *Workstation) RunIn(ctx context.Context, dir string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong"), args...)
 	cmd.Env = slices.Concat(w.env, w.Env)
-	cmd.Dir = w.Home
+	cmd.Dir = dir
 	var out, errs bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &errs
 	if err := cmd.Run(); err != nil {
