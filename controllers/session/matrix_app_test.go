@@ -20,8 +20,10 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+	"github.com/prometheus/client_golang/prometheus/testutil"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -45,12 +47,26 @@ type appKeeper struct {
 	before int
 }
 
-// wire passes connections on to a server until they are cut.
+// wire passes connections on to a server until they are cut, and nothing while
+// it is frozen.
 type wire struct {
 	net.Listener
 	target string
+	frozen sync.RWMutex
 	mu     sync.Mutex
 	open   []net.Conn
+}
+
+// direction is one of a connection's two.
+type direction struct {
+	*wire
+	to net.Conn
+}
+
+func (d direction) Write(p []byte) (int, error) {
+	d.frozen.RLock()
+	defer d.frozen.RUnlock()
+	return d.to.Write(p)
 }
 
 func newWire(t *testing.T, target string) *wire {
@@ -80,7 +96,7 @@ func newWire(t *testing.T, target string) *wire {
 			w.mu.Unlock()
 			for _, pair := range [][2]net.Conn{{in, out}, {out, in}} {
 				go func() {
-					_, _ = io.Copy(pair[0], pair[1]) // until one side is gone
+					_, _ = io.Copy(direction{w, pair[0]}, pair[1]) // until one side is gone
 					_ = pair[0].Close()
 					_ = pair[1].Close()
 				}()
@@ -242,16 +258,29 @@ func appDisasters(k *appKeeper) map[string]disaster {
 			w.must(k.Run(w.t.Context()))
 			return nil
 		}},
-		"hang": {reason: "what takes too long is cancelled, and looked up", strike: func(w *world) func() {
-			w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Delivery.TurnTimeoutSeconds = new(int32(5)) })
+		"hang": {reason: "what takes too long is cancelled, and looked up", holds: true, team: func(m *v1alpha1.TeamMemory) {
+			m.Spec.Delivery.TurnTimeoutSeconds = new(int32(5))
+		}, strike: func(w *world) func() {
 			release := k.Model.Hold()
+			cancelled := testutil.ToFloat64(turns.WithLabelValues(resultCancelled))
 			return func() {
-				for range 4 {
-					_, _ = w.reconcile() // waits for it in vain
-					w.pause()
-				}
+				// After the turn there is nothing to wait for.
+				w.reach(func() bool {
+					return testutil.ToFloat64(turns.WithLabelValues(resultCancelled)) > cancelled || condition(w.get(), v1alpha1.ReadyCondition).Status == metav1.ConditionTrue
+				})
 				release()
 			}
+		}},
+		"server hangs": {reason: "no call is waited for without end", strike: func(w *world) func() {
+			k.wire.frozen.Lock()
+			for range 3 {
+				ctx, cancel := context.WithTimeout(w.t.Context(), 2*time.Second) // as the manager has it
+				_, _ = w.r.Reconcile(ctx, ctrl.Request{NamespacedName: w.key})   // suffers
+				cancel()
+				w.pause()
+			}
+			k.wire.frozen.Unlock() // and what was asked is answered late
+			return nil
 		}},
 		"answer lost": {reason: "it is looked up", strike: func(*world) func() { k.wire.cut(); return nil }},
 		"429 storm": {reason: "it is tried again, later", strike: func(*world) func() {

@@ -43,12 +43,16 @@ var moments = []string{"before the ledger", "after the ledger", "in the turn", "
 type disaster struct {
 	reason string
 	strike func(*world) (mend func())
+	// team, if there is one, is how the TeamMemory differs from the beginning.
+	team func(*v1alpha1.TeamMemory)
 	// again says that what was told may be told again, because Letta has lost
 	// the conversation. Within one conversation nothing comes twice.
 	again bool
 	// unknowable says that Letta cannot be asked what became of a delivery: it
 	// may be told again, under the same id, and is counted.
 	unknowable bool
+	// holds says that a turn under way does not end before it is mended.
+	holds bool
 	// lost are the lines that nobody has any more.
 	lost int64
 }
@@ -185,6 +189,9 @@ func TestFaultMatrix(t *testing.T) {
 // strikeAt returns how many deliveries Letta was told again.
 func strikeAt(t *testing.T, w *world, d disaster, moment int) int64 {
 	t.Helper()
+	if d.team != nil {
+		w.change(d.team)
+	}
 	a := w.writer("ws-a")
 	a.segment(userLine("u1", "Note for the team: tide tables are stored in GMT."), assistantLine("a1", "Understood."))
 	a.apply()
@@ -204,7 +211,12 @@ func strikeAt(t *testing.T, w *world, d disaster, moment int) int64 {
 		sent := w.sent()
 		w.reach(func() bool { return w.sent() > sent })
 		mend = d.strike(w)
-		release()
+		if !d.holds {
+			release()
+			break
+		}
+		then := mend
+		mend = func() { then(); release() }
 	case 3: // after the turn
 		ran := w.ran()
 		w.reach(func() bool { return w.ran() > ran })
