@@ -308,7 +308,7 @@ func appDisasters(k *appKeeper) map[string]disaster {
 		}},
 	}
 	for _, name := range []string{
-		"controller killed", "two leaders", "graceful rollout", "API server restarted", "status fell back", "store refuses",
+		"controller killed", "two leaders", "graceful rollout", "API server restarted", "status fell back", "store down", "store refuses",
 		"segment missing", "segment corrupt", "bomb", "secret", "clock jump",
 	} {
 		rows[name] = disasters[name]

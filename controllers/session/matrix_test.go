@@ -88,6 +88,10 @@ var disasters = map[string]disaster{
 		}
 		return func() { w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Store.Bucket = w.namespace }) }
 	}},
+	"store down": {reason: "nothing goes on that is not kept", strike: func(w *world) func() {
+		w.storeAway.Store(true)
+		return func() { w.storeAway.Store(false) }
+	}},
 	"Letta down": {reason: "it waits", strike: func(w *world) func() {
 		for range 4 {
 			w.letta.Inject(lettatest.Fault{Route: sendRoute, Status: 503})

@@ -73,9 +73,11 @@ type world struct {
 	early   *v1alpha1.SessionStatus
 	counter *fault.Counter
 	// outage says that the API server cannot be reached by the controller.
-	outage   *atomic.Bool
-	recorder *events.FakeRecorder
-	writers  map[string]*writer
+	outage *atomic.Bool
+	// storeAway says that of the store.
+	storeAway *atomic.Bool
+	recorder  *events.FakeRecorder
+	writers   map[string]*writer
 }
 
 // writer plays one workstation's daemon: it puts segments into its inbox and
@@ -106,7 +108,7 @@ type writer struct {
 func newWorld(t *testing.T, counter *fault.Counter) *world {
 	t.Helper()
 	ctx := t.Context()
-	w := &world{t: t, namespace: fmt.Sprintf("t%d", time.Now().UnixNano()), counter: counter, outage: &atomic.Bool{}, writers: map[string]*writer{}}
+	w := &world{t: t, namespace: fmt.Sprintf("t%d", time.Now().UnixNano()), counter: counter, outage: &atomic.Bool{}, storeAway: &atomic.Bool{}, writers: map[string]*writer{}}
 	if w.counter == nil {
 		w.counter = &fault.Counter{}
 	}
@@ -156,7 +158,9 @@ func (w *world) restart() {
 	ctx := w.t.Context()
 	cfg, err := cluster.Controller(ctx)
 	w.must(err)
-	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper { return w.counter.Wrap(refusing{w.outage, rt}) }
+	cfg.WrapTransport = func(rt http.RoundTripper) http.RoundTripper {
+		return w.counter.Wrap(refusing{outage: w.outage, base: rt})
+	}
 	scheme := runtime.NewScheme()
 	w.must(clientgoscheme.AddToScheme(scheme))
 	w.must(v1alpha1.AddToScheme(scheme))
@@ -173,7 +177,8 @@ func (w *world) restart() {
 	w.stopTurns = stop
 	go func() { _ = turns.Start(run) }()
 	w.recorder = events.NewFakeRecorder(64)
-	opener := connect.New(c, w.counter.Wrap(nil), clock.RealClock{})
+	_, bucketHost, _ := strings.Cut(s3.Endpoint, "://")
+	opener := connect.New(c, w.counter.Wrap(refusing{outage: w.storeAway, host: bucketHost, base: http.DefaultTransport}), clock.RealClock{})
 	opener.FirstRest = 10 * time.Millisecond
 	w.r = &Reconciler{
 		Client: c, Live: c, Connect: opener, Agents: &connect.Agents{}, Turns: turns,
@@ -183,15 +188,17 @@ func (w *world) restart() {
 	}
 }
 
-// refusing is a transport that reaches nobody during an outage.
+// refusing is a transport that reaches nobody during an outage; with a host only
+// that one is out of reach.
 type refusing struct {
 	outage *atomic.Bool
+	host   string
 	base   http.RoundTripper
 }
 
 // RoundTrip implements http.RoundTripper.
 func (t refusing) RoundTrip(r *http.Request) (*http.Response, error) {
-	if t.outage.Load() {
+	if t.outage.Load() && (t.host == "" || t.host == r.URL.Host) {
 		return nil, syscall.ECONNREFUSED
 	}
 	return t.base.RoundTrip(r)
