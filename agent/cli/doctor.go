@@ -191,8 +191,7 @@ func (d *doctor) settings() {
 		return
 	}
 	var settings struct {
-		DisableAllHooks bool `json:"disableAllHooks"`
-		EnabledPlugins  map[string]any
+		DisableAllHooks bool                         `json:"disableAllHooks"`
 		Hooks           map[string][]json.RawMessage `json:"hooks"`
 	}
 	if len(data) > 0 && json.Unmarshal(data, &settings) != nil {
@@ -239,9 +238,9 @@ func (d *doctor) settings() {
 	default:
 		d.say(what, fine, "%s", path)
 	}
-	for name, on := range settings.EnabledPlugins {
-		if on == true && strings.HasPrefix(name, "claude-subconscious@") {
-			d.say("claude-subconscious", odd, "%s", pluginEnabled)
+	for _, l := range d.leftovers() {
+		if plugins[l.What] == "" { // the variables are said by environment
+			d.say(l.What, odd, "%s", l.Says)
 		}
 	}
 }

@@ -21,6 +21,9 @@ func examined(t *testing.T, m *machine, args ...string) (code int, found map[str
 	}
 	found = map[string]finding{}
 	for _, f := range list {
+		if found[f.What] == f {
+			t.Errorf("%s is said twice: %s", f.What, f.Message)
+		}
 		found[f.What] = f
 	}
 	return code, found
@@ -63,6 +66,9 @@ func TestDoctorFindsWhatIsWrongHere(t *testing.T) {
 		}, "hooks", broken, "install both binaries"},
 		"both plugins": {"each session is recorded twice", func(p patient) {
 			swap(p.T, p.settings, "{\n  \"hooks\"", "{\n  \"enabledPlugins\": {\"claude-subconscious@letta\": true},\n  \"hooks\"")
+		}, "claude-subconscious", odd, "migrate"},
+		"both plugins, of two shops": {"one thing to settle is one finding", func(p patient) {
+			swap(p.T, p.settings, "{\n  \"hooks\"", "{\n  \"enabledPlugins\": {\"claude-subconscious@letta\": true, \"claude-subconscious@fork\": true},\n  \"hooks\"")
 		}, "claude-subconscious", odd, "migrate"},
 		"plugin's key": {"a key that nobody needs", func(p patient) { p.machine.env["LETTA_API_KEY"] = "sk-let-secret" }, "LETTA_API_KEY", odd, "unset it"},
 		"LETTA_MODE":   {"off by a variable", func(p patient) { p.machine.env["LETTA_MODE"] = "off" }, "LETTA_MODE", odd, "not recorded"},
