@@ -8,7 +8,6 @@ import (
 	"errors"
 	"flag"
 	"fmt"
-	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -30,7 +29,6 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
-	"github.com/undersong-dev/undersong/internal/letta"
 	"github.com/undersong-dev/undersong/internal/letta/api"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/kube"
@@ -317,44 +315,17 @@ func (w *world) once() {
 	ctx := w.t.Context()
 	c, err := api.New(api.Options{BaseURL: lettaDoor, Key: lettaKey})
 	w.must(err)
-	var text strings.Builder
-	agents, err := c.AgentsByTag(ctx, []string{"undersong"})
+	conversations, err := stack.ConversationsOf(ctx, c)
 	w.must(err)
-	for _, a := range agents {
-		conversations, err := c.Conversations(ctx, a.ID, "")
-		w.must(err)
-		for _, talk := range conversations {
-			for m, err := range c.Messages(ctx, letta.Ref{AgentID: a.ID, ConversationID: talk.ID}, "") {
-				w.must(err)
-				if m.Type == letta.UserMessage {
-					text.WriteString(html.UnescapeString(m.Text))
-				}
-			}
-		}
-	}
-	for _, words := range w.said {
-		if n := strings.Count(text.String(), words); n != 1 {
-			w.t.Errorf("Letta has %d times: %s", n, words)
-		}
-	}
 	bucket, err := w.team.Open()
 	w.must(err)
-	var lines, want int64
-	for info, err := range bucket.List(ctx, segment.ArchiveOf(team)) {
-		w.must(err)
-		n, err := stack.SegmentLines(ctx, bucket, info.Key)
-		w.must(err)
-		lines += n
-	}
+	var written int64
 	for _, s := range w.sessions {
-		want += s.Lines()
+		written += s.Lines()
 	}
-	if lines != want {
-		w.t.Errorf("the archive has %d lines, the transcripts %d", lines, want)
-	}
-	for info, err := range bucket.List(ctx, "inbox/") {
-		w.must(err)
-		w.t.Errorf("%s is still in the inbox", info.Key)
+	err = stack.CheckOnce(ctx, bucket, stack.Told(conversations, ""), w.said, map[string]int64{segment.ArchiveOf(team): written})
+	if err = errors.Join(err, stack.CheckInbox(ctx, bucket)); err != nil {
+		w.t.Error(err)
 	}
 }
 

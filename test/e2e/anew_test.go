@@ -52,21 +52,13 @@ func TestASessionBegunAnew(t *testing.T) {
 			if now.UID == old.UID || now.Status.LostLines != 0 {
 				t.Errorf("uid %s, %d lines are lost", now.UID, now.Status.LostLines)
 			}
-			text := w.conversations()
-			for _, words := range w.said {
-				if n := strings.Count(text, words); n != 1 {
-					t.Errorf("Letta has %d times: %s", n, words)
-				}
+			if err := stack.CheckTold(w.conversations(), w.said); err != nil {
+				t.Error(err)
 			}
 			bucket, err := w.team.Open()
 			w.must(err)
-			var lines int64
-			for info, err := range bucket.List(t.Context(), segment.ArchivePrefix(now.Namespace, now.Spec.Owner, now.Name)) {
-				w.must(err)
-				n, err := stack.SegmentLines(t.Context(), bucket, info.Key)
-				w.must(err)
-				lines += n
-			}
+			lines, err := stack.ArchiveLines(t.Context(), bucket, segment.ArchivePrefix(now.Namespace, now.Spec.Owner, now.Name))
+			w.must(err)
 			if want := s.Lines() + old.Spec.Lines; lines != want {
 				t.Errorf("the archive has %d lines, want %d of before and %d of now", lines, old.Spec.Lines, s.Lines())
 			}

@@ -8,7 +8,6 @@ import (
 	"context"
 	"flag"
 	"fmt"
-	"html"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -237,36 +236,17 @@ func (w *world) check() {
 	w.t.Helper()
 	ctx := w.t.Context()
 	sessions := w.processed()
-	text := w.conversations()
-	for _, words := range w.said {
-		if n := strings.Count(text, words); n != 1 {
-			w.t.Errorf("Letta has %d times: %s", n, words)
-		}
-	}
 	bucket, err := w.team.Open()
 	w.must(err)
+	written := map[string]int64{}
 	for i := range sessions {
 		s := &sessions[i]
-		var lines int64
-		for info, err := range bucket.List(ctx, segment.ArchivePrefix(s.Namespace, s.Spec.Owner, s.Name)) {
-			w.must(err)
-			n, err := stack.SegmentLines(ctx, bucket, info.Key)
-			w.must(err)
-			lines += n
-		}
-		if lines != w.lines(s.Spec.SessionID) {
-			w.t.Errorf("the archive has %d lines of %s, the transcripts %d", lines, s.Name, w.lines(s.Spec.SessionID))
-		}
+		written[segment.ArchivePrefix(s.Namespace, s.Spec.Owner, s.Name)] = w.lines(s.Spec.SessionID)
 	}
-	w.must(stack.Eventually(ctx, within, func() error {
-		for info, err := range bucket.List(ctx, "inbox/") {
-			if err != nil {
-				return err
-			}
-			return fmt.Errorf("%s is still in the inbox", info.Key)
-		}
-		return nil
-	}))
+	if err := stack.CheckOnce(ctx, bucket, w.conversations(), w.said, written); err != nil {
+		w.t.Error(err)
+	}
+	w.must(stack.Eventually(ctx, within, func() error { return stack.CheckInbox(ctx, bucket) }))
 	for _, p := range w.sessions {
 		w.must(stack.Eventually(ctx, within, func() error {
 			return w.stateFiles(p)
@@ -297,18 +277,7 @@ func (w *world) conversations() string {
 		conversations, err = stack.AppServerConversations(w.t.Context(), w.app)
 		w.must(err)
 	}
-	var all strings.Builder
-	for _, c := range conversations {
-		if !strings.Contains(c.Summary, w.team.Namespace+"/") {
-			continue
-		}
-		for _, m := range c.Messages {
-			if m.Role == "user" {
-				all.WriteString(html.UnescapeString(m.Text))
-			}
-		}
-	}
-	return all.String()
+	return stack.Told(conversations, w.team.Namespace)
 }
 
 // explain prints what a person would look at after a failure.

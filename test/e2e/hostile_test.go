@@ -189,10 +189,8 @@ func TestAHostileRepository(t *testing.T) {
 	// What it came to.
 	sessions := w.processed()
 	told := w.conversations()
-	for _, words := range w.said {
-		if n := strings.Count(told, words); n != 1 {
-			t.Errorf("Letta has %d times: %s", n, words)
-		}
+	if err := stack.CheckTold(told, w.said); err != nil {
+		t.Error(err)
 	}
 	for i := range sessions {
 		clean(t, &sessions[i], escapes)

@@ -113,11 +113,8 @@ func TestANewcomer(t *testing.T) {
 		t.Errorf("the settings were\n%s\nand are\n%s", own, after)
 	}
 	n.says("status", nil, "nothing is recorded")
-	text := w.conversations()
-	for _, words := range w.said {
-		if strings.Count(text, words) != 1 {
-			t.Errorf("the memory does not have once: %s", words)
-		}
+	if err := stack.CheckTold(w.conversations(), w.said); err != nil {
+		t.Error(err)
 	}
 }
 

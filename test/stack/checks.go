@@ -6,8 +6,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"html"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -15,6 +18,7 @@ import (
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
+	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/internal/store"
 )
@@ -32,14 +36,76 @@ func Segment(ctx context.Context, bucket *store.Bucket, key string) (segment.Hea
 	return segment.Decode(raw)
 }
 
-// SegmentLines is the number of lines of a segment; what is no segment has
-// none.
-func SegmentLines(ctx context.Context, bucket *store.Bucket, key string) (int64, error) {
-	if !strings.HasSuffix(key, ".jsonl.zst") {
-		return 0, nil
+// ArchiveLines is the number of lines in the archive below a prefix.
+func ArchiveLines(ctx context.Context, bucket *store.Bucket, prefix string) (int64, error) {
+	var lines int64
+	for info, err := range bucket.List(ctx, prefix) {
+		if err != nil {
+			return 0, err
+		}
+		if !strings.HasSuffix(info.Key, ".jsonl.zst") {
+			continue // no segment
+		}
+		_, its, err := Segment(ctx, bucket, info.Key)
+		if err != nil {
+			return 0, err
+		}
+		lines += int64(len(its))
 	}
-	_, lines, err := Segment(ctx, bucket, key)
-	return int64(len(lines)), err
+	return lines, nil
+}
+
+// Told is all that a namespace's conversations were told, of all namespaces if it
+// is empty, without the escapes of the rendering.
+func Told(conversations []lettatest.Conversation, namespace string) string {
+	var told strings.Builder
+	for _, c := range conversations {
+		if namespace != "" && !strings.Contains(c.Summary, namespace+"/") {
+			continue
+		}
+		for _, m := range c.Messages {
+			if m.Role == "user" {
+				told.WriteString(html.UnescapeString(m.Text))
+			}
+		}
+	}
+	return told.String()
+}
+
+// CheckTold fails unless Letta was told each of the words once.
+func CheckTold(told string, said []string) error {
+	var wrong []error
+	for _, words := range said {
+		if n := strings.Count(told, words); n != 1 {
+			wrong = append(wrong, fmt.Errorf("Letta has %d times: %s", n, words))
+		}
+	}
+	return errors.Join(wrong...)
+}
+
+// CheckOnce fails unless Letta was told each of the words once, and the archive
+// has, below each prefix, as many lines as were written. All that is wrong is said.
+func CheckOnce(ctx context.Context, bucket *store.Bucket, told string, said []string, written map[string]int64) error {
+	wrong := []error{CheckTold(told, said)}
+	for _, prefix := range slices.Sorted(maps.Keys(written)) {
+		lines, err := ArchiveLines(ctx, bucket, prefix)
+		if err == nil && lines != written[prefix] {
+			err = fmt.Errorf("the archive has %d lines below %s, %d were written", lines, prefix, written[prefix])
+		}
+		wrong = append(wrong, err)
+	}
+	return errors.Join(wrong...)
+}
+
+// CheckInbox fails while something lies in the inbox.
+func CheckInbox(ctx context.Context, bucket *store.Bucket) error {
+	for info, err := range bucket.List(ctx, "inbox/") {
+		if err != nil {
+			return err
+		}
+		return fmt.Errorf("%s is still in the inbox", info.Key)
+	}
+	return nil
 }
 
 // SearchBucket looks for strings in every object, segments unpacked.

@@ -52,12 +52,18 @@ func (s *Stack) Conversations(ctx context.Context) ([]lettatest.Conversation, er
 
 // AppServerConversations reads all conversations of the agents that undersong
 // made.
-func AppServerConversations(ctx context.Context, s *appservertest.Server) (out []lettatest.Conversation, err error) {
+func AppServerConversations(ctx context.Context, s *appservertest.Server) ([]lettatest.Conversation, error) {
 	c, err := appserver.New(appserver.Options{BaseURL: s.URL, Token: appservertest.Token})
 	if err != nil {
 		return nil, err
 	}
 	defer func() { _ = c.Close() }() // it has only read
+	return ConversationsOf(ctx, c)
+}
+
+// ConversationsOf reads all conversations of the agents that undersong made, at
+// any Letta.
+func ConversationsOf(ctx context.Context, c letta.Client) (out []lettatest.Conversation, err error) {
 	agents, err := c.AgentsByTag(ctx, []string{"undersong"})
 	if err != nil {
 		return nil, err
