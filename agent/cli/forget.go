@@ -2,10 +2,8 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"maps"
 	"os"
 	"path/filepath"
@@ -13,16 +11,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/gofrs/flock"
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/hook"
-	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
@@ -33,34 +28,10 @@ import (
 )
 
 const (
-	// forgetFile has what was asked of the cluster and is not answered.
-	forgetFile = "forget.json"
-	maxForget  = 1 << 20
-
-	forgetLock = "forget.lock"
-	lockWithin = 5 * time.Second
-
 	// maxSpans bounds the requests of one session: what lies between two spans
 	// goes with them when there are more.
 	maxSpans = 4
 )
-
-// asked is one request that waits for an answer.
-type asked struct {
-	SessionID string           `json:"sessionID"`
-	Name      string           `json:"name"`
-	Request   v1alpha1.Request `json:"request"`
-
-	// Whole says that the Session is deleted when it is answered, Answered that
-	// it was, and Unsent that the cluster was never told of the session from here.
-	Whole    bool `json:"whole,omitempty"`
-	Answered bool `json:"answered,omitempty"`
-	Unsent   bool `json:"unsent,omitempty"`
-
-	// Stored says that segments may lie in the store of which the cluster was never
-	// told.
-	Stored bool `json:"stored,omitempty"`
-}
 
 type forgetFlags struct {
 	last, wait time.Duration
@@ -80,7 +51,8 @@ of it; the command waits for the answer, and says what could not be reached: wha
 a memory has learned from words cannot be taken out of it by us.
 
 A session that was forgotten is not recorded any more. If the cluster cannot be
-reached the request is kept: undersong forget --retry sends it again.`,
+reached the request is kept, and the daemon asks again when it can: undersong
+status says so. undersong forget --retry asks at once.`,
 		Example: `  undersong forget --last 10m
   undersong forget 8c1f0a52-4a1d-4d5e-9d58-2f0c6b7c1c11`,
 		Args: cobra.MaximumNArgs(1),
@@ -88,7 +60,7 @@ reached the request is kept: undersong forget --retry sends it again.`,
 	}
 	flags := cmd.Flags()
 	flags.DurationVar(&f.last, "last", 0, "what was said in the last minutes, such as 10m, in every session")
-	flags.BoolVar(&f.retry, "retry", false, "send what could not be sent, and ask for answers that did not come")
+	flags.BoolVar(&f.retry, "retry", false, "ask at once for what the cluster has not answered, and say what it answered meanwhile")
 	flags.DurationVar(&f.wait, "wait", 2*time.Minute, "how long to wait for the answer")
 	cmd.MarkFlagsMutuallyExclusive("last", "retry")
 	return cmd
@@ -117,7 +89,7 @@ func (s *System) forget(ctx context.Context, f forgetFlags, args []string) error
 			return err
 		}
 	}
-	waiting, err := readAsked(home)
+	waiting, err := upload.Wishes(home)
 	if err != nil {
 		return err
 	}
@@ -161,7 +133,7 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 	if err != nil {
 		return err
 	}
-	var waiting []asked
+	var waiting []upload.Wish
 	erased := int64(0)
 	known, unsent, stored := false, false, false
 	for _, one := range queue.Sessions() {
@@ -202,18 +174,18 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 			continue
 		}
 		for _, span := range spans {
-			waiting = append(waiting, asked{SessionID: state.SessionID, Name: state.Name, Request: v1alpha1.Request{
+			waiting = append(waiting, upload.Wish{For: upload.Addressee(config), SessionID: state.SessionID, Name: state.Name, Request: v1alpha1.Request{
 				ID: newRequestID(), Kind: v1alpha1.RequestForget, Workstation: config.Workstation, FromLine: &span[0], ToLine: &span[1],
 			}})
 		}
 	}
 	if session != "" {
-		waiting = append(waiting, asked{
-			SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true, Unsent: unsent, Stored: stored,
+		waiting = append(waiting, upload.Wish{
+			For: upload.Addressee(config), SessionID: session, Name: v1alpha1.SessionName(session, config.Owner), Whole: true, Unsent: unsent, Stored: stored,
 			Request: v1alpha1.Request{ID: newRequestID(), Kind: v1alpha1.RequestForget},
 		})
 	}
-	err = updateAsked(ctx, home, func(list []asked) []asked { return append(list, waiting...) })
+	err = upload.UpdateWishes(ctx, home, func(list []upload.Wish) []upload.Wish { return append(list, waiting...) })
 	if err != nil {
 		return err
 	}
@@ -356,35 +328,46 @@ func meant(receipts []spool.Receipt, state *spool.State, unsent int64, since tim
 func newRequestID() string { return "forget-" + uuid.NewString()[:8] }
 
 // forgetThere asks the cluster, and waits for its answers.
-func (s *System) forgetThere(ctx context.Context, home string, config note.Config, waiting []asked, wait time.Duration) error {
-	again := "undersong forget --retry"
+func (s *System) forgetThere(ctx context.Context, home string, config note.Config, waiting []upload.Wish, wait time.Duration) error {
+	failed := s.tellAnswers(ctx, home, waiting)
+	waiting = slices.DeleteFunc(waiting, func(w upload.Wish) bool { return w.Result != "" })
+	if len(waiting) == 0 {
+		return failed
+	}
 	c, err := s.cluster(config)
-	if err != nil {
-		return fmt.Errorf("%w: what has left this computer is not forgotten yet: %s", err, again)
+	if err == nil {
+		until := s.Clock.Now().Add(wait)
+		err = s.settle(ctx, home, waiting, func(one upload.Wish) (string, error) {
+			return s.ask1(ctx, c, home, config, one, until)
+		})
 	}
-	until := s.Clock.Now().Add(wait)
-	failed := s.settle(ctx, home, waiting, func(one asked) (string, error) {
-		return s.ask1(ctx, c, home, config, one, until)
-	})
-	if failed != nil {
-		return fmt.Errorf("%w; not forgotten yet: %s", failed, again)
+	if err == nil {
+		return failed
 	}
-	return nil
+	again := "undersong forget --retry"
+	if !config.Off && !config.ConsentedAt.IsZero() && hook.Wake(home, config, s.Clock.Now()) == nil {
+		again = "the daemon asks again when it can; at once: " + again
+	}
+	return errors.Join(failed, fmt.Errorf("%w; what has left this computer is not forgotten yet: %s", err, again))
+}
+
+// tellAnswers says what became of wishes that the daemon has asked for.
+func (s *System) tellAnswers(ctx context.Context, home string, wishes []upload.Wish) error {
+	return s.settle(ctx, home, slices.DeleteFunc(slices.Clone(wishes), func(w upload.Wish) bool { return w.Result == "" }),
+		func(w upload.Wish) (string, error) { return w.Result, nil })
 }
 
 // settle asks for each, and takes out of the file what was answered and nothing
 // else: another command may have put something in meanwhile.
-func (s *System) settle(ctx context.Context, home string, waiting []asked, ask func(asked) (string, error)) error {
+func (s *System) settle(ctx context.Context, home string, waiting []upload.Wish, ask func(upload.Wish) (string, error)) error {
 	var failed error
 	for _, one := range waiting {
 		result, err := ask(one)
 		if err == nil {
-			err = updateAsked(ctx, home, func(list []asked) []asked {
-				return slices.DeleteFunc(list, func(each asked) bool { return each.Request.ID == one.Request.ID })
-			})
+			err = upload.DropWishes(ctx, home, one.Request.ID)
 		}
 		if err == nil {
-			err = s.print("%s", result)
+			err = s.print("Session %s: %s\n", safe(one.SessionID), safe(result))
 		}
 		if err != nil {
 			failed = errors.Join(failed, fmt.Errorf("session %s: %w", safe(one.SessionID), err))
@@ -393,54 +376,22 @@ func (s *System) settle(ctx context.Context, home string, waiting []asked, ask f
 	return failed
 }
 
-// errNoSession: archive and conversation outlive the Session.
-var errNoSession = errors.New("the cluster has no Session of it now; its archive and the memory's conversation may still be there: ask a lead to make the Session again (undersong-controller rebuild)")
-
-// noSession says what it means that the Session is not there.
-func noSession(one asked) (string, error) {
-	switch {
-	case one.Answered:
-		return fmt.Sprintf("Session %s: forgotten in the cluster. The Session is deleted.\n", safe(one.SessionID)), nil
-	case one.Unsent && one.Stored:
-		return fmt.Sprintf("Session %s: the cluster was never told of it, but what was uploaded before may lie in the bucket's inbox, where nobody reads it. "+
-			"It is removed there by the rule for inbox/; to have it gone at once, ask whoever runs undersong in the cluster.\n", safe(one.SessionID)), nil
-	case one.Unsent:
-		return fmt.Sprintf("Session %s: the cluster was never told of it.\n", safe(one.SessionID)), nil
-	}
-	return "", errNoSession
-}
-
-// errNoAnswer: the controller may be behind, or not run.
-var errNoAnswer = errors.New("the cluster has the request and has not answered yet")
-
 // ask1 makes one request, unless it is made, and waits for its answer.
-func (s *System) ask1(ctx context.Context, c client.Client, home string, config note.Config, one asked, until time.Time) (string, error) {
-	key := client.ObjectKey{Namespace: config.Namespace, Name: one.Name}
-	within, cancel := asking(ctx)
-	err := upload.Request(within, c, key, one.Request)
-	cancel()
-	if apierrors.IsNotFound(err) {
-		return noSession(one)
-	}
-	if err != nil {
-		return "", explain(err)
-	}
+func (s *System) ask1(ctx context.Context, c client.Client, home string, config note.Config, one upload.Wish, until time.Time) (string, error) {
 	for {
 		within, cancel := asking(ctx)
-		live := &v1alpha1.Session{}
-		err := c.Get(within, key, live)
+		result, err := upload.Forget(within, c, home, config.Namespace, one)
 		cancel()
-		if apierrors.IsNotFound(err) {
-			return noSession(one)
-		}
-		if err != nil {
+		switch {
+		case errors.Is(err, upload.ErrAbsent), errors.Is(err, upload.ErrTooManyRequests):
+			return "", err
+		case errors.Is(err, upload.ErrNoAnswer) && s.Clock.Now().Before(until):
+		case errors.Is(err, upload.ErrNoAnswer):
+			return "", err
+		case err != nil:
 			return "", explain(err)
-		}
-		if answer, done := upload.AnswerTo(live, one.Request.ID); done {
-			return s.answered(ctx, c, home, live, one, answer)
-		}
-		if !s.Clock.Now().Before(until) {
-			return "", errNoAnswer
+		default:
+			return result, nil
 		}
 		timer := s.Clock.NewTimer(answerEvery)
 		select {
@@ -450,83 +401,4 @@ func (s *System) ask1(ctx context.Context, c client.Client, home string, config 
 		case <-timer.C():
 		}
 	}
-}
-
-// answered says what became of a request, and deletes a Session of which all is
-// forgotten.
-func (s *System) answered(ctx context.Context, c client.Client, home string, live *v1alpha1.Session, one asked, answer v1alpha1.Answer) (string, error) {
-	text := fmt.Sprintf("Session %s: ", safe(one.SessionID))
-	switch answer.Result {
-	case v1alpha1.AnswerDone:
-		text += "forgotten in the cluster."
-	case v1alpha1.AnswerPartial:
-		text += safe(answer.Message) + "."
-	case v1alpha1.AnswerRefused:
-		return text + "refused: " + safe(answer.Message) + ".\n", nil
-	}
-	if !one.Whole {
-		return text + "\n", nil
-	}
-	// First, or a run that is cut off behind the next call would never know.
-	err := updateAsked(ctx, home, func(list []asked) []asked {
-		for i := range list {
-			list[i].Answered = list[i].Answered || list[i].Request.ID == one.Request.ID
-		}
-		return list
-	})
-	if err != nil {
-		return "", err
-	}
-	within, cancel := asking(ctx)
-	defer cancel()
-	if err := client.IgnoreNotFound(c.Delete(within, live)); err != nil {
-		return "", explain(err)
-	}
-	return text + " The Session is deleted.\n", nil
-}
-
-func readAsked(home string) ([]asked, error) {
-	data, err := durable.ReadFile(filepath.Join(home, forgetFile), maxForget)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	var list []asked
-	if err == nil {
-		err = json.Unmarshal(data, &list)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s: it is damaged; remove it, and say again what to forget", forgetFile)
-	}
-	return list, nil
-}
-
-// updateAsked changes what waits in one step.
-func updateAsked(ctx context.Context, home string, change func([]asked) []asked) error {
-	lock := flock.New(filepath.Join(home, forgetLock), flock.SetPermissions(0o600))
-	within, cancel := context.WithTimeout(ctx, lockWithin)
-	defer cancel()
-	if taken, err := lock.TryLockContext(within, lockWithin/100); !taken {
-		return fmt.Errorf("keep what is to be forgotten: %w", errors.Join(err, errors.New("another process holds the lock")))
-	}
-	defer func() { _ = lock.Unlock() }() // the system does it otherwise
-	list, err := readAsked(home)
-	if err != nil {
-		return err
-	}
-	return writeAsked(home, change(list))
-}
-
-func writeAsked(home string, list []asked) error {
-	path := filepath.Join(home, forgetFile)
-	if len(list) == 0 {
-		return durable.Remove(path)
-	}
-	data, err := json.MarshalIndent(list, "", "  ")
-	if err == nil {
-		err = durable.WriteFile(path, data)
-	}
-	if err != nil {
-		return fmt.Errorf("keep what is to be forgotten: %w", err)
-	}
-	return nil
 }

@@ -1,7 +1,6 @@
 package cli
 
 import (
-	"context"
 	"os"
 	"path/filepath"
 	"strings"
@@ -9,14 +8,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
+	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
@@ -140,7 +137,7 @@ func TestForgetHere(t *testing.T) {
 	if code != 1 || !strings.Contains(out, "nothing more of it leaves this computer") || !strings.Contains(errs, "not forgotten yet: undersong forget --retry") {
 		t.Errorf("exit %d, %q, %q", code, out, errs)
 	}
-	waiting, err := readAsked(home)
+	waiting, err := upload.Wishes(home)
 	if err != nil || len(waiting) != 1 || !waiting[0].Whole || waiting[0].SessionID != talked {
 		t.Errorf("what is to be asked: %+v, %v", waiting, err)
 	}
@@ -282,69 +279,90 @@ func TestAccounted(t *testing.T) {
 	}
 }
 
-// absent is a cluster without Sessions.
-type absent struct{ client.Client }
-
-func (absent) Get(context.Context, client.ObjectKey, client.Object, ...client.GetOption) error {
-	return apierrors.NewNotFound(schema.GroupResource{Resource: "sessions"}, talked)
+// TestTwoForgetsLoseNoWish: what another command puts in while the cluster is
+// asked stays, and what the daemon has asked for is told without the cluster.
+func TestTwoForgetsLoseNoWish(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	wish := func(id, result string) upload.Wish {
+		return upload.Wish{SessionID: talked, Result: result, Request: v1alpha1.Request{ID: id}}
+	}
+	need(t, upload.UpdateWishes(t.Context(), home, func([]upload.Wish) []upload.Wish {
+		return []upload.Wish{wish("a", ""), wish("b", "refused: not yours\x1b[31m.")}
+	}))
+	err := m.settle(t.Context(), home, []upload.Wish{wish("a", "")}, func(upload.Wish) (string, error) {
+		return "", upload.UpdateWishes(t.Context(), home, func(list []upload.Wish) []upload.Wish { return append(list, wish("c", "")) })
+	})
+	need(t, err)
+	m.out.Reset()
+	code, out, errs := m.run("forget", "--retry")
+	if want := "Session " + talked + ": refused: not yours"; code != 1 || !strings.HasPrefix(out, want) || strings.Contains(out, "\x1b") {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
+	}
+	left, err := upload.Wishes(home)
+	if diff := cmp.Diff([]upload.Wish{wish("c", "")}, left); diff != "" || err != nil {
+		t.Errorf("waiting: %v (-want +got):\n%s", err, diff)
+	}
 }
 
-// TestForgetWithoutTheSession: that the Session is not there says nothing of the
-// archive.
-func TestForgetWithoutTheSession(t *testing.T) {
-	m := newMachine(t)
-	ask := func(one asked) (string, error) {
-		return m.ask1(t.Context(), absent{}, m.dir, note.Config{Namespace: "alpha"}, one, now)
-	}
-	for name, test := range map[string]struct {
+// TestStatusTellsOfForgetting: what waits, for whom, and what became of it.
+func TestStatusTellsOfForgetting(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	config, err := note.LoadConfig(home)
+	need(t, err)
+	for name, tt := range map[string]struct {
 		reason string
-		one    asked
-		left   int
-		text   string
+		wish   upload.Wish
+		off    bool
+		state  string
+		says   string
 	}{
-		"expired":  {"archive and conversation may be there", asked{Whole: true}, 1, "archive and the memory's conversation may still be there"},
-		"answered": {"a run that was cut off deleted it", asked{Whole: true, Answered: true}, 0, "forgotten in the cluster"},
-		"stored":   {"what lies in the inbox", asked{Whole: true, Unsent: true, Stored: true}, 0, "may lie in the bucket's inbox"},
-		"unsent":   {"there is nothing to forget", asked{Whole: true, Unsent: true}, 0, "never told of it"},
+		"waiting":      {reason: "the daemon asks", wish: upload.Wish{For: upload.Addressee(config)}, state: "waiting", says: "the daemon asks again when it can"},
+		"off":          {reason: "no daemon will run", wish: upload.Wish{For: upload.Addressee(config)}, off: true, state: "waiting", says: "undersong forget --retry"},
+		"another team": {reason: "the daemon asks nobody else", wish: upload.Wish{For: "elsewhere"}, state: "retry", says: "undersong forget --retry"},
+		"absent":       {reason: "only a lead can help", wish: upload.Wish{For: upload.Addressee(config), Absent: true}, state: "absent", says: "ask a lead"},
+		"answered":     {reason: "nobody was told", wish: upload.Wish{For: upload.Addressee(config), Result: "refused: not yours."}, state: "answered", says: "refused: not yours."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			m.out.Reset()
-			test.one.SessionID, test.one.Request.ID = talked, "forget-1"
-			if err := writeAsked(m.dir, []asked{test.one}); err != nil {
-				t.Fatal(err)
+			tt.wish.SessionID = talked
+			need(t, upload.UpdateWishes(t.Context(), home, func([]upload.Wish) []upload.Wish { return []upload.Wish{tt.wish} }))
+			config.Off = tt.off
+			need(t, note.SaveConfig(home, config))
+			_, out, errs := m.run("status")
+			if !strings.Contains(out, tt.says) {
+				t.Errorf("%s: there is no %q in\n%s%s", tt.reason, tt.says, out, errs)
 			}
-			err := m.settle(t.Context(), m.dir, []asked{test.one}, ask)
-			text := m.out.String()
-			if err != nil {
-				text += err.Error()
-			}
-			if !strings.Contains(text, test.text) || (err != nil) != (test.left > 0) {
-				t.Errorf("%s: printed %q", test.reason, text)
-			}
-			if left, err := readAsked(m.dir); err != nil || len(left) != test.left {
-				t.Errorf("%s: waiting %+v, %v", test.reason, left, err)
+			r, err := m.report()
+			need(t, err)
+			if len(r.Forget) != 1 || r.Forget[0].State != tt.state {
+				t.Errorf("%s: %+v, want %s", tt.reason, r.Forget, tt.state)
 			}
 		})
 	}
 }
 
-// TestTwoForgetsLoseNoWish: what another command puts in while the cluster is
-// asked stays.
-func TestTwoForgetsLoseNoWish(t *testing.T) {
-	m := newMachine(t)
-	wish := func(id string) asked { return asked{SessionID: talked, Request: v1alpha1.Request{ID: id}} }
-	if err := writeAsked(m.dir, []asked{wish("a")}); err != nil {
-		t.Fatal(err)
+// TestUninstallTellsOfForgetting: it takes the one away who asks, and erases no
+// wish unasked.
+func TestUninstallTellsOfForgetting(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	need(t, os.RemoveAll(filepath.Join(home, "sessions"))) // it is no spool's
+	need(t, upload.UpdateWishes(t.Context(), home, func([]upload.Wish) []upload.Wish {
+		return []upload.Wish{{SessionID: talked}, {SessionID: talked, Result: "forgotten in the cluster."}}
+	}))
+	const says = "1 request to the cluster to forget something is not answered yet"
+	if code, _, errs := m.run("uninstall", "--yes", "--erase"); code != 1 || !strings.Contains(errs, says) {
+		t.Errorf("with --erase: exit %d, %q", code, errs)
 	}
-	err := m.settle(t.Context(), m.dir, []asked{wish("a")}, func(asked) (string, error) {
-		return "", updateAsked(t.Context(), m.dir, func(list []asked) []asked { return append(list, wish("b")) })
-	})
-	if err != nil {
-		t.Fatal(err)
+	if code, out, errs := m.run("uninstall", "--yes"); code != 0 || !strings.Contains(out, says) {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
 	}
-	left, err := readAsked(m.dir)
-	if diff := cmp.Diff([]asked{wish("b")}, left); diff != "" || err != nil {
-		t.Errorf("waiting: %v (-want +got):\n%s", err, diff)
+	if list, err := upload.Wishes(home); err != nil || len(list) != 2 {
+		t.Errorf("kept are %+v, %v", list, err)
+	}
+	if code, _, errs := m.run("uninstall", "--yes", "--erase", "--discard"); code != 0 {
+		t.Errorf("with --discard: exit %d, %q", code, errs)
 	}
 }
 

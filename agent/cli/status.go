@@ -18,6 +18,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
 )
 
@@ -50,6 +51,10 @@ type report struct {
 	// Import is how far the import of older sessions is; nil while none is under
 	// way.
 	Import *importReport `json:"import,omitempty"`
+
+	// Forget is what is to be forgotten in the cluster, and what became of it
+	// while nobody was told.
+	Forget []forgetReport `json:"forget,omitempty"`
 
 	// Leftovers are what is found here of the plugin claude-subconscious.
 	Leftovers []leftover `json:"leftovers,omitempty"`
@@ -124,6 +129,13 @@ func (s *System) report() (*report, error) {
 	} else if p.Archived < p.Sessions {
 		p.Paused = s.pausedNow(home)
 		r.Import = p
+	}
+	wishes, err := upload.Wishes(home)
+	if err != nil {
+		r.Problem = err.Error()
+	}
+	for _, w := range wishes {
+		r.Forget = append(r.Forget, forgetReportOf(w, upload.Addressee(config)))
 	}
 	r.Leftovers = s.leftovers()
 	r.NotesWaiting = countFiles(note.Dir(home))
@@ -212,6 +224,7 @@ func render(r *report, now time.Time) string {
 		}
 		row("import", "%s", text)
 	}
+	renderForget(r, row)
 	for _, l := range r.Leftovers {
 		row("plugin", "%s %s", l.What, strings.TrimPrefix(l.Says, "that plugin "))
 	}
@@ -224,6 +237,52 @@ func render(r *report, now time.Time) string {
 		renderSessions(&b, r.Status)
 	}
 	return b.String()
+}
+
+// forgetReport is how far a wish to forget is.
+type forgetReport struct {
+	Session string `json:"session"`
+	// State is waiting, for the cluster, retry, where only the person can ask
+	// again, absent or answered.
+	State string `json:"state"`
+	Says  string `json:"says,omitempty"`
+}
+
+func forgetReportOf(w upload.Wish, addressee string) forgetReport {
+	r := forgetReport{Session: w.SessionID, State: "waiting"}
+	switch {
+	case w.Result != "":
+		r.State, r.Says = "answered", w.Result
+	case w.Absent:
+		r.State, r.Says = "absent", upload.ErrAbsent.Error()
+	case !w.Open(addressee):
+		r.State = "retry"
+	}
+	return r
+}
+
+// renderForget says what waits in one line, and each of the others in its own.
+func renderForget(r *report, row func(name, format string, args ...any)) {
+	waiting, retry := 0, 0
+	for _, f := range r.Forget {
+		switch {
+		case f.State == "waiting" && !r.Off && !r.ConsentedAt.IsZero():
+			waiting++
+		case f.State == "waiting", f.State == "retry":
+			retry++
+		}
+	}
+	if waiting > 0 {
+		row("forget", "%s to the cluster to forget something waits; the daemon asks again when it can", many(int64(waiting), "request"))
+	}
+	if retry > 0 {
+		row("forget", "%s to the cluster to forget something waits for you: undersong forget --retry", many(int64(retry), "request"))
+	}
+	for _, f := range r.Forget {
+		if f.Says != "" {
+			row("forget", "session %s: %s", safe(f.Session), safe(f.Says))
+		}
+	}
 }
 
 func recording(r *report) string {

@@ -11,6 +11,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
@@ -104,6 +105,10 @@ func (s *System) uninstall(ctx context.Context, f uninstallFlags) error {
 	if err != nil {
 		return err
 	}
+	owed := unforgotten(home)
+	if owed != "" && f.erase && !f.discard {
+		return fmt.Errorf("%s not answered yet: undersong forget --retry asks again; leave --erase out to keep what waits, or give it up with --discard", owed)
+	}
 	if err := s.confirm(f, home, backlog); err != nil {
 		return err
 	}
@@ -144,10 +149,31 @@ func (s *System) uninstall(ctx context.Context, f uninstallFlags) error {
 		}
 		return s.print("Removed %s.\n", home)
 	}
+	if owed != "" {
+		if err := s.print("%s not answered yet, and nobody asks again until undersong init.\n", owed); err != nil {
+			return err
+		}
+	}
 	if backlog != "" {
 		return s.print("Kept %s: %s not archived yet. undersong init goes on with it.\n", home, backlog)
 	}
 	return s.print("Kept %s; remove it with --erase.\n", home)
+}
+
+// unforgotten says what the cluster was asked to forget and has not answered.
+// Empty means nothing.
+func unforgotten(home string) string {
+	wishes, err := upload.Wishes(home)
+	open := slices.DeleteFunc(wishes, func(w upload.Wish) bool { return w.Result != "" })
+	switch {
+	case err != nil:
+		return "What the cluster was asked to forget cannot be read here: it is perhaps"
+	case len(open) == 0:
+		return ""
+	case len(open) == 1:
+		return "1 request to the cluster to forget something is"
+	}
+	return fmt.Sprintf("%d requests to the cluster to forget something are", len(open))
 }
 
 // holdIfThere keeps daemons out of a state directory, if there is one, until

@@ -118,6 +118,7 @@ func (d *daemon) connected(ctx context.Context, stamp fileStamp) error {
 	group.Go(func() { desk.Run(ctx) })
 	group.Go(func() { stage.Run(ctx) })
 	group.Go(func() { watcher.Run(ctx) })
+	group.Go(func() { d.forgetter(c).Run(ctx) })
 	d.lookAfter(ctx, stamp)
 	cancel()
 	group.Wait()
@@ -187,4 +188,12 @@ func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *statu
 		},
 	}
 	return desk, stage, watcher
+}
+
+// forgetter makes what asks for what a command could not ask for.
+func (d *daemon) forgetter(c client.Client) *upload.Forgetter {
+	return &upload.Forgetter{
+		Client: c, Home: d.Home, Namespace: d.config.Namespace, Addressee: upload.Addressee(d.config),
+		Every: d.Watch, Clock: d.Clock, Backoff: *d.Backoff, Trouble: d.trouble, Log: d.log,
+	}
 }

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"runtime"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"k8s.io/utils/clock"
@@ -227,11 +228,20 @@ func (l *loop) leave() bool {
 		return false
 	}
 	waiting, _ := backlog(l.spool)
-	if waiting > 0 || l.history.open() > 0 {
+	if waiting > 0 || l.history.open() > 0 || l.owesForgetting() {
 		return false
 	}
 	files, err := note.List(l.home)
 	return err == nil && len(files) == 0
+}
+
+// owesForgetting says whether the cluster is still to be asked to forget something.
+// What has no Session there waits for a lead, and nobody stays for that.
+func (l *loop) owesForgetting() bool {
+	wishes, err := upload.Wishes(l.home)
+	return err == nil && slices.ContainsFunc(wishes, func(w upload.Wish) bool {
+		return w.Open(upload.Addressee(l.config)) && !w.Absent
+	})
 }
 
 // backlog returns the number of segments that are not verified, and when the

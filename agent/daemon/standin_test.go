@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/watch"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/seal"
 	"github.com/undersong-dev/undersong/internal/segment"
@@ -121,6 +122,7 @@ func (s *standin) look(ctx context.Context) {
 		for j := range workstations.Items {
 			s.verify(ctx, &sessions.Items[i], &workstations.Items[j])
 		}
+		s.answer(ctx, &sessions.Items[i])
 	}
 }
 
@@ -192,6 +194,19 @@ func (s *standin) verify(ctx context.Context, ses *v1alpha1.Session, w *v1alpha1
 	record := *sync.DeepCopy()
 	if s.client.Status().Patch(ctx, ses, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) == nil {
 		s.records[ses.Name+"/"+w.Name] = record // else it is looked at again
+	}
+}
+
+// answer says of every request that it is done.
+func (s *standin) answer(ctx context.Context, ses *v1alpha1.Session) {
+	before := ses.DeepCopy()
+	for _, q := range ses.Spec.Requests {
+		if _, done := upload.AnswerTo(ses, q.ID); !done {
+			ses.Status.Answered = append(ses.Status.Answered, v1alpha1.Answer{ID: q.ID, Result: v1alpha1.AnswerDone})
+		}
+	}
+	if len(ses.Status.Answered) > len(before.Status.Answered) {
+		_ = s.client.Status().Patch(ctx, ses, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{})) // looked at again
 	}
 }
 

@@ -733,6 +733,58 @@ func TestTheDaemonLeavesWhenIdle(t *testing.T) {
 	}
 }
 
+// TestTheDaemonAsksToForget: what a command could not ask the cluster for, as the
+// network was cut, the daemon asks for when it is back, also one that was started
+// meanwhile. It does not leave before.
+func TestTheDaemonAsksToForget(t *testing.T) {
+	for name, restarted := range map[string]bool{"the daemon runs on": false, "the daemon was killed": true} {
+		t.Run(name, func(t *testing.T) {
+			s := newTeam(t)
+			m := newMachine(t, s, "ada")
+			m.config.IdleExitSeconds = 1
+			m.save()
+			api := &faulty{}
+			m.options.WrapAPI = api.wrap
+			k := m.talk()
+			k.turn("why is the tide late?", "the moon is")
+			must(t, Run(t.Context(), m.options))
+			k.settled(2)
+
+			run := func(ctx context.Context) chan error {
+				ended := make(chan error, 1)
+				go func() { ended <- Run(ctx, m.options) }()
+				return ended
+			}
+			from, to := int64(1), int64(2)
+			wish := upload.Wish{
+				For: upload.Addressee(m.config), SessionID: k.id, Name: k.name(),
+				Request: v1alpha1.Request{ID: "forget-1", Kind: v1alpha1.RequestForget, Workstation: m.config.Workstation, FromLine: &from, ToLine: &to},
+			}
+			must(t, upload.UpdateWishes(t.Context(), m.home, func([]upload.Wish) []upload.Wish { return []upload.Wish{wish} }))
+			api.down.Store(true)
+			ctx, kill := context.WithCancel(t.Context())
+			defer kill()
+			ended := run(ctx)
+			m.troubled(upload.PartAPI, "cannot be reached")
+			if restarted {
+				kill()
+				must(t, <-ended)
+				ended = run(t.Context())
+			}
+			api.down.Store(false)
+			must(t, <-ended)
+			list, err := upload.Wishes(m.home)
+			if err != nil || len(list) != 1 || list[0].Result != "forgotten in the cluster." {
+				t.Errorf("kept is %+v, %v", list, err)
+			}
+			live := k.live()
+			if live == nil || len(live.Spec.Requests) != 1 || *live.Spec.Requests[0].ToLine != 2 {
+				t.Errorf("asked for is %+v", live)
+			}
+		})
+	}
+}
+
 func TestOneDaemonPerStateDirectory(t *testing.T) {
 	m := newMachine(t, newTeam(t), "ada")
 	m.start()
