@@ -18,6 +18,8 @@ TAGS := envtest
 TEST_TIMEOUT ?= 30m
 FUZZ_TIME ?= 30s
 E2E_ROUNDS ?= 3
+# Other seeds than the first ones, of live sessions in which the daemon is killed.
+E2E_SEEDS ?= 21-220
 # The guards that make guards takes out, by commas; all when empty.
 GUARDS ?=
 BENCH_BYTES ?= 1G
@@ -91,6 +93,10 @@ MATRIX ?= ^TestFaultMatrix
 .PHONY: e2e-matrix
 e2e-matrix: thread-tools letta-try ## Meet each fault at each moment, on stand-in and App Server (MATRIX=^TestFaultMatrixOnTheAppServer$$/hang).
 	go test -tags $(TAGS) -timeout 3h -count=1 -v -run '$(MATRIX)' ./controllers/session -matrix
+
+.PHONY: e2e-seeds
+e2e-seeds: thread-tools ## Play live sessions of more seeds, kill the daemon in each (E2E_SEEDS=21-220).
+	go test -tags $(TAGS) -timeout 12h -count=1 -v -run '^TestALiveSession' ./test/e2e -seeds $(E2E_SEEDS)
 
 .PHONY: guards
 guards: thread-tools ## Take each guard out of the code and see its test fail (GUARDS=W07,W09).

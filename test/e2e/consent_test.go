@@ -29,17 +29,7 @@ import (
 // before its end. What was written meanwhile is nowhere in the store and not at
 // Letta; everything else is, once. Then the person has all of it forgotten.
 func TestNothingOfAPauseArrives(t *testing.T) {
-	python, err := exec.LookPath("python3")
-	if err != nil {
-		t.Skip("NOT TESTED: python3 is not installed, and the generator of live sessions needs it")
-	}
-	seeds := 1
-	if *rounds > 1 {
-		seeds = manySeeds
-	}
-	for seed := 1; seed <= seeds; seed++ {
-		t.Run(strconv.Itoa(seed), func(t *testing.T) { playPaused(t, python, seed) })
-	}
+	eachSeed(t, 1, playPaused)
 }
 
 // quiet is a time in which nothing may be heard: the size of each transcript
