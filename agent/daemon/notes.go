@@ -97,9 +97,14 @@ func (l *loop) takeNote(ctx context.Context, file note.File) bool {
 	case errors.Is(err, spool.ErrSessionID), errors.Is(err, spool.ErrDamaged):
 		l.trouble.Set(partSession+n.Session, err.Error())
 	case err == nil:
+		look := l.glance(n)
+		heeded := l.heed(ctx, session.State(), n, look)
 		if err = session.Update(func(state *spool.State) {
 			learn(state, n)
-			visit(state, n, l.sight)
+			visit(state, n, look)
+			if heeded {
+				wish(state, n, look)
+			}
 		}); err == nil {
 			l.settleIn(n)
 			l.plan(session.State(), n)

@@ -2,6 +2,7 @@ package daemon
 
 import (
 	"cmp"
+	"context"
 	"path/filepath"
 	"slices"
 	"time"
@@ -68,6 +69,77 @@ func visit(state *spool.State, n note.Note, look func(cwd string) (spool.Folder,
 	for len(state.Folders) > maxPlaces {
 		delete(state.Folders, oldest(state.Folders))
 	}
+}
+
+// promptLead is how long before its hook is called a prompt may say that it was
+// written.
+const promptLead = time.Second
+
+// wish follows, from note to note, in which times the folder that the person works
+// in wishes not to be heard: what was said in them is withheld also if the wish is
+// taken back before it is read. Nobody saw when it began and when it ended, so the
+// time between two notes that saw different things counts as of the wish, but not
+// the prompt that ends it. It returns the time that a note ends.
+func wish(state *spool.State, n note.Note, look func(cwd string) (spool.Folder, bool)) (over *consent.Silence) {
+	if n.AgentID != "" { // a subagent may be elsewhere for a while
+		return nil
+	}
+	at, before := n.At.UTC(), state.Noted
+	state.Noted = at
+	if look == nil {
+		return nil
+	}
+	place, there := look(filepath.Clean(n.Cwd))
+	open := state.OptOut
+	switch {
+	case !there:
+	case place.Wish != "" && open == nil:
+		since := before
+		if since.IsZero() || since.After(at) {
+			since = at.Add(-promptLead)
+		}
+		state.OptOut = &spool.OptOut{Reason: place.Wish, Since: since, Seen: at}
+	case place.Wish != "":
+		state.OptOut = &spool.OptOut{Reason: open.Reason, Since: open.Since, Seen: at}
+	case open != nil:
+		state.OptOut = nil
+		until := at
+		if n.Event == eventPrompt || n.Event == eventSessionStart {
+			until = at.Add(-promptLead)
+		}
+		if until.Before(open.Seen) {
+			until = open.Seen
+		}
+		return &consent.Silence{Reason: open.Reason, Session: state.SessionID, Since: open.Since, Until: until, Measured: true}
+	}
+	return nil
+}
+
+// heed keeps the time that a note ends in which the folder wished not to be heard,
+// before the session's state forgets it. It says whether the state may.
+func (l *loop) heed(ctx context.Context, state spool.State, n note.Note, look func(string) (spool.Folder, bool)) bool {
+	over := wish(&state, n, look)
+	if over == nil {
+		return true
+	}
+	err := consent.UpdateSilences(ctx, l.home, l.clock.Now(), l.measure, func(s *consent.Silences) error {
+		s.Add(*over)
+		return nil
+	})
+	if err != nil {
+		l.log.Error("The end of an opt-out cannot be kept", "error", err)
+	}
+	return err == nil
+}
+
+// glance looks at the folder of a note once, so that all that is made of it is of
+// one moment.
+func (l *loop) glance(n note.Note) func(string) (spool.Folder, bool) {
+	if l.sight == nil || !filepath.IsAbs(n.Cwd) {
+		return nil
+	}
+	place, there := l.sight(filepath.Clean(n.Cwd))
+	return func(string) (spool.Folder, bool) { return place, there }
 }
 
 func same(a, b spool.Folder) bool {

@@ -1,6 +1,7 @@
 package daemon
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -8,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
@@ -81,6 +84,146 @@ func TestAFolderThatIsGone(t *testing.T) {
 			got := e.heard()
 			if tc.want == "" && got != "" || !strings.Contains(got, tc.want) {
 				t.Errorf("heard %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+// TestAnOptOutThatIsTakenBack: what was said while the repository wished not to be
+// heard is not heard, also when the wish is gone before anything is read.
+func TestAnOptOutThatIsTakenBack(t *testing.T) {
+	type step struct {
+		event string // of the hook; "" none
+		say   string // what is written then
+		file  string // becomes the repository's file; "-" takes it away
+		in    string // the folder, tide where it is empty
+		agent bool   // of a subagent
+		again bool   // the daemon is killed, and another one starts
+		bare  bool   // what is written gives no time
+		quick bool   // it follows at once
+	}
+	const off = "capture: off\n"
+	for name, tc := range map[string]struct {
+		reason string
+		steps  []step
+		want   []string // heard
+	}{
+		"between two prompts": {
+			reason: "the prompt that ends it is heard, and what was before it began",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventStop, file: off}, {event: eventPrompt, say: "B"}, {event: eventStop, say: "C", file: "-"}, {event: eventPrompt, say: "D"}},
+			want:   []string{"A", "D"},
+		},
+		"between two prompts, the daemon killed": {
+			reason: "what the notes found is on the disk",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventStop, file: off}, {event: eventPrompt, say: "B", again: true}, {event: eventStop, say: "C", file: "-"}, {event: eventPrompt, say: "D", again: true}},
+			want:   []string{"A", "D"},
+		},
+		"within a turn": {
+			reason: "nobody knows of what is written between two notes that found different things",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventTool, say: "B", file: off}, {event: eventTool, say: "C", file: "-"}, {event: eventTool, say: "D"}, {event: eventStop}, {event: eventPrompt, say: "E"}},
+			want:   []string{"A", "B", "E"},
+		},
+		"from the beginning": {
+			reason: "the first note finds it",
+			steps:  []step{{file: off}, {event: eventSessionStart}, {event: eventPrompt, say: "A", file: "-"}, {event: eventPrompt, say: "B"}},
+			want:   []string{"B"},
+		},
+		"no hook since": {
+			reason: "nobody has seen its end",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventStop, file: off}, {event: eventPrompt, say: "B", file: "-"}},
+			want:   []string{"A"},
+		},
+		"without a time": {
+			reason: "it is of the time of what stands before it",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventStop, file: off}, {event: eventPrompt, say: "B"}, {say: "C", bare: true, file: "-"}, {event: eventPrompt, say: "D"}},
+			want:   []string{"A", "D"},
+		},
+		"two prompts in a second": {
+			reason: "the first was seen under it",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventStop, file: off}, {event: eventPrompt, say: "B", file: "-"}, {event: eventPrompt, say: "C", quick: true}},
+			want:   []string{"A", "C"},
+		},
+		"it stays": {
+			reason: "as ever",
+			steps:  []step{{event: eventPrompt, say: "A", file: off}, {event: eventPrompt, say: "B"}},
+		},
+		"only expressions": {
+			reason: "that is no wish not to be heard",
+			steps:  []step{{event: eventPrompt, say: "A", file: "redact: [MOON]\n"}, {event: eventPrompt, say: "B", file: "-"}, {event: eventPrompt, say: "C"}},
+			want:   []string{"A", "B", "C"},
+		},
+		"a subagent goes elsewhere": {
+			reason: "what its hook finds is not of the session's folder",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventTool, in: "moon", agent: true, say: "B"}, {event: eventStop, say: "C"}},
+			want:   []string{"A", "B", "C"},
+		},
+		"the person goes elsewhere": {
+			reason: "the other repository wishes not to be heard, and is gone when it is read",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventPrompt, in: "moon", say: "B"}, {event: eventPrompt, say: "C"}},
+			want:   []string{"A", "C"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := newEvening(t, rand.New(rand.NewPCG(1, 1)))
+			id := "00000001-0000-4000-8000-000000000000"
+			k := &silentTalk{id: id, streams: []*silentStream{{path: filepath.Join(e.projects, "-tide", id+".jsonl")}}}
+			e.talks = append(e.talks, k)
+			moon := filepath.Join(e.cwd, "..", "moon")
+			e.must(os.MkdirAll(filepath.Join(moon, ".git"), 0o700))
+			e.must(os.WriteFile(filepath.Join(moon, ".git", "HEAD"), nil, 0o600))
+			e.must(os.WriteFile(filepath.Join(moon, ".git", "config"), []byte("[remote \"origin\"]\n\turl = https://git.example.com/alpha/tide.git\n"), 0o600))
+			e.must(os.WriteFile(filepath.Join(moon, ".undersong.yaml"), []byte(off), 0o600))
+			for _, s := range tc.steps {
+				if !s.quick {
+					e.clock.Step(20 * time.Second)
+				}
+				cwd := e.cwd
+				if s.in != "" {
+					cwd = filepath.Clean(moon)
+				}
+				if s.event != "" {
+					n := note.Note{Event: s.event, Session: id, Transcript: k.streams[0].path, Cwd: cwd, Entrypoint: "cli", At: e.clock.Now()}
+					if s.agent {
+						n.AgentID = "a1"
+					}
+					e.must(note.Write(e.home, n))
+					e.loop.takeNotes(t.Context())
+				}
+				if s.say != "" {
+					// A prompt says that it is of a moment before its hook.
+					at := fmt.Sprintf("\"timestamp\":%q,", e.clock.Now().Add(-100*time.Millisecond).Format(time.RFC3339Nano))
+					if s.bare {
+						at = ""
+					}
+					line := fmt.Sprintf("{\"type\":\"user\",\"uuid\":%q,\"sessionId\":%q,\"cwd\":%q,%s\"message\":{\"content\":\"words of %s\"}}\n", s.say, id, cwd, at, s.say)
+					file, err := os.OpenFile(k.streams[0].path, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o600)
+					e.must(err)
+					_, err = file.WriteString(line)
+					e.must(errors.Join(err, file.Close()))
+				}
+				e.clock.Step(200 * time.Millisecond)
+				switch s.file {
+				case "":
+				case "-":
+					e.must(os.Remove(filepath.Join(e.cwd, ".undersong.yaml")))
+				default:
+					e.must(os.WriteFile(filepath.Join(e.cwd, ".undersong.yaml"), []byte(s.file), 0o600))
+				}
+				if s.again {
+					e.restart()
+				}
+			}
+			e.must(os.Remove(filepath.Join(moon, ".undersong.yaml")))
+			e.loop.sweep(true)
+			text := e.heard()
+			var got []string
+			for _, words := range []string{"A", "B", "C", "D", "E"} {
+				if strings.Contains(text, "words of "+words) {
+					got = append(got, words)
+				}
+			}
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("%s: heard (-want +got):\n%s", tc.reason, diff)
 			}
 		})
 	}

@@ -75,8 +75,9 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 			continue
 		}
 		w := read.Silence{Reason: one.Reason, Session: one.Session, Since: one.Since, Until: one.Until, ByClock: one.ByClock}
-		// A hook looks at one file only, and what is to be forgotten is a time.
-		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main || one.Reason == consent.ReasonForgotten && one.Session == ""
+		// A hook looks at one file only, and what is to be forgotten is a time, as is
+		// that of a repository's wish.
+		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main || one.Reason == consent.ReasonForgotten && one.Session == "" || wished(one.Reason)
 		if one.Session == "" || one.Session == src.Session {
 			if bytes, open, ok := one.Bytes(src.Path); ok {
 				w.From, w.To = bytes.From, bytes.To
@@ -104,7 +105,20 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 		}
 		list = append(list, w)
 	}
+	if l.spool == nil { // of a survey
+		return list, nil
+	}
+	if session, known := l.spool.Session(src.Session); known {
+		if open := session.State().OptOut; open != nil {
+			list = append(list, read.Silence{Reason: open.Reason, Session: src.Session, Since: open.Since, Blind: true})
+		}
+	}
 	return list, nil
+}
+
+// wished says whether a silence is of a repository's wish.
+func wished(reason string) bool {
+	return reason == consent.ReasonOptOut || reason == consent.ReasonOptOutFile
 }
 
 // inherit makes a fork of a private session private, too, so that a fork of the

@@ -118,6 +118,12 @@ type State struct {
 	// them came: what is asked of one that is gone.
 	Folders map[string]Folder `json:"folders,omitempty"`
 
+	// Noted is when the newest note of the session itself, not of a subagent, was
+	// written. OptOut is the time that goes on in which the folder that such a note
+	// names wishes not to be heard; nil while it does not.
+	Noted  time.Time `json:"noted,omitzero"`
+	OptOut *OptOut   `json:"optOut,omitempty"`
+
 	// ForkedAt is when a note told that the session begins as a copy.
 	ForkedAt time.Time `json:"forkedAt,omitzero"`
 
@@ -176,6 +182,16 @@ type Folder struct {
 	Wish    string    `json:"wish,omitempty"`
 	Redact  []string  `json:"redact,omitempty"`
 	At      time.Time `json:"at"` // when it became so
+}
+
+// OptOut is a time in which the folder that a person works in wishes not to be
+// heard, as notes found it. It is never changed in place.
+type OptOut struct {
+	Reason string `json:"reason"`
+
+	// Since is when the last note found no wish, Seen when the newest found one.
+	Since time.Time `json:"since"`
+	Seen  time.Time `json:"seen"`
 }
 
 // Processed says how many lines of a session, of all workstations, the cluster

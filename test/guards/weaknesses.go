@@ -37,7 +37,7 @@ var weaknesses = []guard{
 		cuts: []cut{{
 			"controllers/session/deliver.go",
 			"if d != nil && (d.Phase == v1alpha1.DeliverySending || d.Phase == v1alpha1.DeliveryNudging) {",
-			"if d != nil && d.Phase == \"\" {",
+			"if d != nil && (d.Phase == v1alpha1.DeliverySending || d.Phase == v1alpha1.DeliveryNudging) && !r.Turns.runs(s.key, clientID(d)) {",
 		}},
 	},
 	{
