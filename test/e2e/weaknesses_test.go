@@ -95,6 +95,14 @@ func TestW08(t *testing.T) {
 			if err == nil && !strings.Contains(out, "to be archived") {
 				err = errors.New("nothing is spooled")
 			}
+			if err != nil {
+				return err
+			}
+			// Or the note of the last hook would speak of the words below.
+			out, err = w.desk.Run(t.Context(), "status", "--json")
+			if err == nil && !strings.Contains(out, `"notesWaiting": 0`) {
+				err = errors.New("a note waits")
+			}
 			return err
 		})
 		w.desk.KillDaemon()
