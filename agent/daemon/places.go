@@ -94,8 +94,8 @@ func wish(state *spool.State, n note.Note, look func(cwd string) (spool.Folder, 
 	switch {
 	case !there:
 	case place.Wish != "" && open == nil:
-		since := before
-		if since.IsZero() || since.After(at) {
+		since := before.Add(time.Nanosecond) // what is of that note's moment is not of the wish's time
+		if before.IsZero() || since.After(at) {
 			since = at.Add(-promptLead)
 		}
 		state.OptOut = &spool.OptOut{Reason: place.Wish, Since: since, Seen: at}
