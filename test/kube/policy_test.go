@@ -76,9 +76,8 @@ type kindUnderTest struct {
 	make   func(namespace, owner string) *unstructured.Unstructured
 	spec   string // a merge patch that changes the spec and keeps to the CRD's rules
 	status string // a merge patch of the status
-	// elsewhere is a merge patch that sends Secrets to another host. Empty
-	// where the kind names none.
-	elsewhere string
+	// more are operations that only this kind has.
+	more map[string]func(ctx context.Context, api client.Client, t target) error
 }
 
 var kinds = map[string]kindUnderTest{
@@ -86,6 +85,15 @@ var kinds = map[string]kindUnderTest{
 		make:   session,
 		spec:   `{"spec":{"requests":[{"id":"r1","kind":"Forget"}]}}`,
 		status: `{"status":{"title":"t"}}`,
+		more: map[string]func(context.Context, client.Client, target) error{
+			"create-for-another-with-requests": func(ctx context.Context, api client.Client, t target) error {
+				o := t.other("zoe")
+				if err := unstructured.SetNestedSlice(o.Object, []any{map[string]any{"id": "r1", "kind": "Forget"}}, "spec", "requests"); err != nil {
+					return err
+				}
+				return api.Create(ctx, o, client.DryRunAll)
+			},
+		},
 	},
 	"Workstation": {
 		make:   workstation,
@@ -98,10 +106,17 @@ var kinds = map[string]kindUnderTest{
 		status: `{"status":{"value":"v"}}`,
 	},
 	"TeamMemory": {
-		make:      teamMemory,
-		spec:      `{"spec":{"suspend":"All"}}`,
-		status:    `{"status":{"sessions":1}}`,
-		elsewhere: `{"spec":{"letta":{"baseURL":"https://letta.example.net"}}}`,
+		make:   teamMemory,
+		spec:   `{"spec":{"suspend":"All"}}`,
+		status: `{"status":{"sessions":1}}`,
+		more: map[string]func(context.Context, client.Client, target) error{
+			"rewire": func(ctx context.Context, api client.Client, t target) error {
+				return api.Patch(ctx, t.live.DeepCopy(), merge(`{"spec":{"letta":{"baseURL":"https://letta.example.net"}}}`), client.DryRunAll)
+			},
+			"adopt": func(ctx context.Context, api client.Client, t target) error {
+				return api.Patch(ctx, t.live.DeepCopy(), merge(`{"spec":{"agent":{"id":"agent-of-others"}}}`), client.DryRunAll)
+			},
+		},
 	},
 }
 
@@ -185,10 +200,6 @@ var operations = map[string]func(ctx context.Context, api client.Client, t targe
 	"delete-collection": func(ctx context.Context, api client.Client, t target) error {
 		return api.DeleteAllOf(ctx, t.live.DeepCopy(), client.InNamespace(t.live.GetNamespace()), client.DryRunAll)
 	},
-}
-
-func rewire(ctx context.Context, api client.Client, t target) error {
-	return api.Patch(ctx, t.live.DeepCopy(), merge(t.elsewhere), client.DryRunAll)
 }
 
 // watching asks the API server's own authorizer: admission does not see reads.
@@ -314,8 +325,8 @@ func try(t *testing.T, kind, namespace, table string) {
 	for _, cells := range rows {
 		name := cells[0]
 		operation, ok := operations[name]
-		if name == "rewire" && k.elsewhere != "" {
-			operation, ok = rewire, true
+		if !ok {
+			operation, ok = k.more[name]
 		}
 		if !ok || len(cells) != len(head)+1 {
 			t.Fatalf("row %q: unknown operation or wrong number of cells", cells)
@@ -340,13 +351,12 @@ func try(t *testing.T, kind, namespace, table string) {
 			})
 		}
 	}
-	for name := range operations {
-		if !named[name] {
-			t.Errorf("the table has no row for %s", name)
+	for _, all := range []map[string]func(context.Context, client.Client, target) error{operations, k.more} {
+		for name := range all {
+			if !named[name] {
+				t.Errorf("the table has no row for %s", name)
+			}
 		}
-	}
-	if k.elsewhere != "" && !named["rewire"] {
-		t.Error("the table has no row for rewire")
 	}
 }
 
@@ -481,6 +491,77 @@ func TestRolesOfMemoryBlock(t *testing.T) {
 func TestRolesOfTeamMemory(t *testing.T) {
 	realRoles(t, "roles-teammemory")
 	try(t, "TeamMemory", "roles-teammemory", "Roles")
+}
+
+// attempts are what somebody can try beside our kinds, as RBAC names it.
+var attempts = map[string]struct {
+	verb, group, resource, name string
+	// system says that it is tried in the controller's namespace, and every that
+	// it is tried in the whole cluster.
+	system, every bool
+}{
+	"read-the-teams-secrets":   {verb: "get", resource: "secrets", name: "s"},
+	"list-the-teams-secrets":   {verb: "list", resource: "secrets"},
+	"change-the-teams-secrets": {verb: "update", resource: "secrets", name: "s"},
+	"bind-a-role":              {verb: "create", group: rbacv1.GroupName, resource: "rolebindings"},
+	"forge-an-event":           {verb: "create", group: "events.k8s.io", resource: "events"},
+	"scale-a-session":          {verb: "update", group: v1alpha1.GroupVersion.Group, resource: "sessions/scale"},
+	"finalize-a-session":       {verb: "update", group: v1alpha1.GroupVersion.Group, resource: "sessions/finalizers"},
+	"override-an-owner":        {verb: "override", group: v1alpha1.GroupVersion.Group, resource: "sessions/owner"},
+	"sessions-of-all-teams":    {verb: "list", group: v1alpha1.GroupVersion.Group, resource: "sessions", every: true},
+	"hold-the-lease":           {verb: "update", group: "coordination.k8s.io", resource: "leases", system: true},
+	"be-the-controller":        {verb: "create", resource: "serviceaccounts/token", name: ControllerName, system: true},
+	"act-as-the-controller":    {verb: "impersonate", resource: "serviceaccounts", name: ControllerName, system: true},
+	"enter-the-controller":     {verb: "create", resource: "pods/exec", system: true},
+	"change-a-policy":          {verb: "update", group: "admissionregistration.k8s.io", resource: "validatingadmissionpolicies", every: true},
+	"change-a-kind":            {verb: "update", group: "apiextensions.k8s.io", resource: "customresourcedefinitions", every: true},
+}
+
+// TestRightsBesideOurKinds: the table in docs/rights.md is what the API server's
+// authorizer says of the roles as installed.
+func TestRightsBesideOurKinds(t *testing.T) {
+	const namespace = "beside"
+	realRoles(t, namespace)
+	head, rows := rights(t, "Beside our kinds", "Roles")
+	everybody := actors(t)
+	named := map[string]bool{}
+	for _, cells := range rows {
+		try, ok := attempts[cells[0]]
+		if !ok || len(cells) != len(head)+1 {
+			t.Fatalf("row %q: unknown attempt or wrong number of cells", cells)
+		}
+		named[cells[0]] = true
+		resource, sub, _ := strings.Cut(try.resource, "/")
+		in := namespace
+		switch {
+		case try.system:
+			in = ControllerNamespace
+		case try.every:
+			in = ""
+		}
+		for i, actor := range head {
+			api, err := cluster.Client(everybody[actor])
+			if err != nil {
+				t.Fatal(err)
+			}
+			review := &authorizationv1.SelfSubjectAccessReview{Spec: authorizationv1.SelfSubjectAccessReviewSpec{
+				ResourceAttributes: &authorizationv1.ResourceAttributes{
+					Namespace: in, Verb: try.verb, Group: try.group, Resource: resource, Subresource: sub, Name: try.name,
+				},
+			}}
+			if err := api.Create(t.Context(), review); err != nil {
+				t.Fatal(err)
+			}
+			if got := map[bool]string{true: "yes", false: "rbac"}[review.Status.Allowed]; got != cells[i+1] {
+				t.Errorf("%s by %s: got %s, want %s", cells[0], actor, got, cells[i+1])
+			}
+		}
+	}
+	for name := range attempts {
+		if !named[name] {
+			t.Errorf("the table has no row for %s", name)
+		}
+	}
 }
 
 // TestReadingRights: a team reads its own namespace, the controller reads all,
