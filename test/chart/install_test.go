@@ -40,6 +40,7 @@ type installed struct {
 	t          *testing.T
 	parts      *stack.Stack
 	kubeconfig string
+	memory     string
 	values     string
 	bin        string
 }
@@ -52,11 +53,11 @@ func (i *installed) must(err error) {
 }
 
 // values are those of a team of loopback's.
-func values(parts *stack.Stack) map[string]any {
+func values(parts *stack.Stack, memory string) map[string]any {
 	return map[string]any{
 		"teams": []any{map[string]any{
 			"namespace": team, "users": []any{"ada", "bob"}, "leads": []any{"lena"},
-			"memory": map[string]any{"name": "shared", "spec": map[string]any{
+			"memory": map[string]any{"name": memory, "spec": map[string]any{
 				"letta":   map[string]any{"backend": "API", "baseURL": parts.LettaServer().URL, "insecure": "Allow", "credentialsSecretRef": map[string]any{"name": kube.LettaSecret}},
 				"agent":   map[string]any{"template": map[string]any{"name": "Team memory", "model": "rules/stand-in"}},
 				"store":   map[string]any{"endpoint": parts.S3.Endpoint, "insecure": "Allow", "bucket": team, "credentialsSecretRef": map[string]any{"name": kube.StoreSecret}},
@@ -66,9 +67,9 @@ func values(parts *stack.Stack) map[string]any {
 	}
 }
 
-func start(t *testing.T) *installed {
+func start(t *testing.T, memory string) *installed {
 	t.Helper()
-	i := &installed{t: t}
+	i := &installed{t: t, memory: memory}
 	dir := t.TempDir()
 	i.bin = filepath.Join(dir, "bin")
 	build := exec.CommandContext(t.Context(), "go", "build", "-o", i.bin+"/", "./cmd/...")
@@ -77,14 +78,14 @@ func start(t *testing.T) *installed {
 		t.Fatalf("build: %v\n%s", err, out)
 	}
 	var err error
-	i.parts, err = stack.Start(t.Context(), stack.Options{Dir: dir, Bin: i.bin, Bare: true})
+	i.parts, err = stack.Start(t.Context(), stack.Options{Dir: dir, Bin: i.bin, Bare: true, Keep: true})
 	i.must(err)
 	t.Cleanup(i.parts.Stop)
 	file, err := i.parts.Cluster.Kubeconfig(i.parts.Cluster.Admin(), "default")
 	i.must(err)
 	i.kubeconfig = filepath.Join(dir, "admin.kubeconfig")
 	i.must(os.WriteFile(i.kubeconfig, file, 0o600))
-	data, err := yaml.Marshal(values(i.parts))
+	data, err := yaml.Marshal(values(i.parts, memory))
 	i.must(err)
 	i.values = filepath.Join(dir, "values.yaml")
 	i.must(os.WriteFile(i.values, data, 0o600))
@@ -106,7 +107,7 @@ func (i *installed) helm(args ...string) error {
 // call, a whisper; then an upgrade, a rollback, and everything is still there;
 // then an uninstall, and what people made is still there.
 func TestInstall(t *testing.T) {
-	i := start(t)
+	i := start(t, "shared")
 	ctx := t.Context()
 
 	// A team without its namespace is seen before anything is written.
@@ -303,7 +304,7 @@ func (i *installed) same(before []v1alpha1.Session, made *stack.Team) {
 			i.t.Errorf("Session %s changed (-before +now):\n%s", now[n].Name, diff)
 		}
 	}
-	err := i.parts.Admin.Get(i.t.Context(), types.NamespacedName{Namespace: team, Name: "shared"}, &v1alpha1.TeamMemory{})
+	err := i.parts.Admin.Get(i.t.Context(), types.NamespacedName{Namespace: team, Name: i.memory}, &v1alpha1.TeamMemory{})
 	if apierrors.IsNotFound(err) {
 		i.t.Error("the TeamMemory is gone")
 	}

@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"strings"
 	"testing"
 
@@ -20,38 +19,10 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/segment"
 	"github.com/undersong-dev/undersong/test/kube"
+	"github.com/undersong-dev/undersong/test/runbook"
 	"github.com/undersong-dev/undersong/test/stack"
 	"github.com/undersong-dev/undersong/test/tools"
 )
-
-// block is a fenced block of commands.
-var block = regexp.MustCompile("(?ms)^ *```sh\n(.*?)^ *```")
-
-// commands are the lines of the command blocks under a heading of a page.
-func commands(t *testing.T, page, heading string) []string {
-	t.Helper()
-	text, err := os.ReadFile(filepath.Join(tools.Root(), "docs", page))
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, under, ok := strings.Cut("\n"+string(text), "\n## "+heading+"\n")
-	if !ok {
-		t.Fatalf("%s has no heading %q", page, heading)
-	}
-	under, _, _ = strings.Cut(under, "\n## ")
-	var lines []string
-	for _, b := range block.FindAllStringSubmatch(under, -1) {
-		for line := range strings.Lines(b[1]) {
-			if line = strings.TrimSpace(line); line != "" && line[0] != '#' {
-				lines = append(lines, line)
-			}
-		}
-	}
-	if len(lines) == 0 {
-		t.Fatalf("%s has no commands under %q", page, heading)
-	}
-	return lines
-}
 
 // book is a page that is followed, with a lead's kubeconfig, on ada's computer.
 type book struct {
@@ -63,9 +34,7 @@ type book struct {
 // run runs one line of a page.
 func (b *book) run(line string) string {
 	b.t.Helper()
-	for name, value := range b.fill {
-		line = strings.ReplaceAll(line, "<"+name+">", value)
-	}
+	line = runbook.Fill(line, b.fill)
 	cmd := exec.CommandContext(b.t.Context(), "bash", "-euo", "pipefail", "-c", line)
 	cmd.Env, cmd.Dir = b.env, b.desk.Home
 	out, err := cmd.CombinedOutput()
@@ -80,7 +49,9 @@ func (b *book) run(line string) string {
 func (b *book) all(page, heading string) string {
 	b.t.Helper()
 	var said strings.Builder
-	for _, line := range commands(b.t, page, heading) {
+	lines, err := runbook.Commands(page, "## "+heading)
+	b.must(err)
+	for _, line := range lines {
 		said.WriteString(b.run(line))
 	}
 	return said.String()
