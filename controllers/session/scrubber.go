@@ -483,7 +483,11 @@ func (s *scrubRun) blocks(ctx context.Context) error {
 			for _, b := range memory.Blocks {
 				hit := s.has(b.Value, b.Description)
 				has = has || hit
-				found = append(found, looked(v1alpha1.ScrubBlocks, hit))
+				f := looked(v1alpha1.ScrubBlocks, hit)
+				if s.Stage > 0 { // they were counted, see all
+					f.Looked = 0
+				}
+				found = append(found, f)
 			}
 			had := len(s.Texts) > 0
 			if caps.BlockHistory {

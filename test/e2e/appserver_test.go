@@ -5,6 +5,8 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -87,6 +89,70 @@ func TestAppServer(t *testing.T) {
 			w.check()
 			w.must(w.blockHolds("conventions", convention))
 		})
+	}
+}
+
+// TestScrubOnTheAppServer: a lead takes a text out with the command, and it says
+// what the server keeps. controllers/session searches the server's files.
+func TestScrubOnTheAppServer(t *testing.T) {
+	const secret = "the lamp room code is heron-nine"
+	app := startApp(t)
+	w := newWorldOn(t, app, nil)
+	w.startController()
+	s := w.session(w.desk, w.cwd, uuid.NewString())
+	w.turn(s, "Careful: "+secret+".", "Noted.")
+	w.processed()
+	w.must(w.blockHolds("pitfalls", secret))
+
+	lead, err := parts.Cluster.Kubeconfig(parts.Cluster.User("grace"), w.team.Namespace)
+	w.must(err)
+	file := filepath.Join(t.TempDir(), "lead")
+	w.must(os.WriteFile(file, lead, 0o600))
+	scrub := func(flags ...string) string {
+		t.Helper()
+		cmd := exec.CommandContext(t.Context(), filepath.Join(parts.Dir, "bin", "undersong"), append([]string{"admin", "scrub"}, flags...)...)
+		cmd.Env = []string{"HOME=" + t.TempDir(), "KUBECONFIG=" + file}
+		cmd.Stdin = strings.NewReader(secret + "\n")
+		out, err := cmd.CombinedOutput()
+		t.Logf("$ undersong admin scrub %s\n%s", strings.Join(flags, " "), out)
+		w.must(err)
+		return string(out)
+	}
+	says := func(said string, words ...string) {
+		t.Helper()
+		for _, word := range words {
+			if !strings.Contains(said, word) {
+				t.Errorf("it does not say %q", word)
+			}
+		}
+		if strings.Contains(said, secret) {
+			t.Error("it says the text")
+		}
+	}
+	history, backups := "revisions of the block pitfalls of the agent agent-local-", "backups of etcd, of the bucket, of Letta"
+	says(scrub(), "Nothing is changed.", history, backups)
+	says(scrub("--yes"), "TAKEN OUT OF", "blocks at Letta                      5           1          1", history, "which this back end cannot delete; nobody goes on with it", backups)
+	w.must(w.blockHolds("pitfalls", "[redacted:scrub-"))
+	says(scrub(), history, backups)
+
+	w.turn(s, "As I said, "+secret+", and the sea is calm.", "It is.")
+	w.must(s.End(t.Context()))
+	w.processed()
+	found, err := stack.AppServerConversations(t.Context(), app)
+	w.must(err)
+	var told int
+	for _, c := range found {
+		for _, m := range c.Messages {
+			if strings.Contains(m.Text, "the sea is calm") {
+				told++
+				if strings.Contains(m.Text, secret) {
+					t.Error("it came back with what was sent again")
+				}
+			}
+		}
+	}
+	if told != 1 {
+		t.Errorf("the rest of the words was told %d times", told)
 	}
 }
 
