@@ -5,11 +5,14 @@ package e2e
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/uuid"
 
+	"github.com/undersong-dev/undersong/internal/letta"
+	"github.com/undersong-dev/undersong/internal/letta/api"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
 	"github.com/undersong-dev/undersong/test/replay"
 	"github.com/undersong-dev/undersong/test/stack"
@@ -136,10 +139,18 @@ func TestW14(t *testing.T) {
 	if n := parts.Letta.Faults(); n != 0 {
 		t.Errorf("%d ordered faults did not strike", n)
 	}
-	agents, conversations := map[string]bool{}, map[string]int{}
+	// Also one that nobody speaks to is one too many.
+	server := parts.LettaServer()
+	c, err := api.New(api.Options{BaseURL: server.URL, Key: server.Secret["apiKey"]})
+	w.must(err)
+	agents, err := c.AgentsByTag(t.Context(), []string{"undersong"})
+	w.must(err)
+	agents = slices.DeleteFunc(agents, func(a letta.Agent) bool {
+		return !slices.ContainsFunc(a.Tags, func(tag string) bool { return strings.Contains(tag, ":"+w.team.Namespace+"/") })
+	})
+	conversations := map[string]int{}
 	for _, c := range parts.Letta.Conversations() {
 		if strings.Contains(c.Summary, w.team.Namespace+"/") {
-			agents[c.AgentID] = true
 			conversations[c.Summary]++
 		}
 	}
