@@ -118,8 +118,11 @@ func TestNoPlantedSecretLeaves(t *testing.T) {
 	for info, err := range bucket.List(t.Context(), "archive/") {
 		w.must(err)
 		if strings.HasSuffix(info.Key, ".jsonl.zst") {
-			_, lines, err := stack.Segment(t.Context(), bucket, info.Key)
+			header, lines, err := stack.Segment(t.Context(), bucket, info.Key)
 			w.must(err)
+			if header.Archived != nil {
+				t.Errorf("%s: the cluster found what the workstation should have taken out", info.Key)
+			}
 			for _, line := range lines {
 				archive.WriteString(string(line) + "\n")
 			}
