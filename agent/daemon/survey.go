@@ -531,7 +531,7 @@ func (o owner) mark() uint64 {
 }
 
 func ownerOf(mark uint64) owner {
-	return owner{number: int(mark>>1) - 1, settled: mark&1 == 1} //nolint:gosec // a number of ours
+	return owner{number: int(mark>>1) - 1, settled: mark&1 == 1}
 }
 
 // own gives a record to this session, unless another has it already.

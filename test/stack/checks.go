@@ -77,7 +77,7 @@ func CheckTold(told string, said []string) error {
 	var wrong []error
 	for _, words := range said {
 		if n := strings.Count(told, words); n != 1 {
-			wrong = append(wrong, fmt.Errorf("Letta has %d times: %s", n, words))
+			wrong = append(wrong, fmt.Errorf("Letta has %d times: %s", n, words)) //nolint:staticcheck // it begins with a name
 		}
 	}
 	return errors.Join(wrong...)
