@@ -190,3 +190,34 @@ func TestForgetWhereNothingCanBeDeleted(t *testing.T) {
 		t.Errorf("and then to %q, want %q", next.ConversationID, y.ConversationID)
 	}
 }
+
+// TestScrubLooksAtWhatBlocksWere: at a block that is gone, and it says how far.
+func TestScrubLooksAtWhatBlocksWere(t *testing.T) {
+	k := startAppKeeper(t)
+	w := appWorld(t, k)
+	agent := w.writer("desk").say("u1", "hello").Status.SyncState.AgentID
+	c := k.client(w)
+	put := func(label, value string) {
+		t.Helper()
+		_, err := c.PutBlock(t.Context(), agent, letta.Block{Label: label, Value: value}, "")
+		w.must(err)
+	}
+	put("pitfalls", leaked)
+	_, err := c.DeleteBlock(t.Context(), agent, "pitfalls", "")
+	w.must(err)
+	put("decisions", leaked)
+	for n := range letta.MaxHistory {
+		put("decisions", fmt.Sprint("decision ", n))
+	}
+	entry := w.scrubEntry("old", leaked, v1alpha1.ScrubLook)
+	w.change(func(m *v1alpha1.TeamMemory) { m.Spec.Scrubs = []v1alpha1.Scrub{entry} })
+	s := w.scrub("old")
+	want := []string{
+		fmt.Sprintf("revisions of the block decisions of the agent %s before its last %d: nobody has looked at them", agent, letta.MaxHistory),
+		fmt.Sprintf("revisions of the block pitfalls of the agent %s, which Letta keeps in the history of its memory", agent),
+		"what a conversation was compacted of: this Letta lists what was said since only",
+	}
+	if diff := cmp.Diff(want, s.NotReached); diff != "" || counted(s) != "" {
+		t.Errorf("found %q; what is not reached: -want +got:\n%s", counted(s), diff)
+	}
+}
