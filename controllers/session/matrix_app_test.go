@@ -264,10 +264,7 @@ func appDisasters(k *appKeeper) map[string]disaster {
 			release := k.Model.Hold()
 			cancelled := testutil.ToFloat64(turns.WithLabelValues(resultCancelled))
 			return func() {
-				// After the turn there is nothing to wait for.
-				w.reach(func() bool {
-					return testutil.ToFloat64(turns.WithLabelValues(resultCancelled)) > cancelled || condition(w.get(), v1alpha1.ReadyCondition).Status == metav1.ConditionTrue
-				})
+				w.reach(func() bool { return testutil.ToFloat64(turns.WithLabelValues(resultCancelled)) > cancelled })
 				release()
 			}
 		}},
@@ -316,8 +313,12 @@ func appDisasters(k *appKeeper) map[string]disaster {
 	return rows
 }
 
-// appCannot are the stand-in's rows that the App Server has no form of.
+// appCannot are the stand-in's rows, and the cells, that the App Server has no
+// form of.
 var appCannot = map[string]string{
+	"hang/after the turn":          "the model is asked nothing more; see the row server hangs",
+	"hang/before the status write": "the turn is over, and the model is asked nothing more; see the row server hangs",
+
 	"answer forgotten":  "a compaction keeps the newest turn listed, and a delivery is the newest; what older ones look up as is a case of the contract's suite, Compaction",
 	"cut in the answer": "it is one socket: to cut it in an answer is to lose the answer, see that row",
 	"request lost":      "it is one socket: a request is lost with its answer, see that row",
@@ -341,6 +342,9 @@ func TestFaultMatrixOnTheAppServer(t *testing.T) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(rows)) {
 		for m, moment := range moments {
+			if appCannot[name+"/"+moment] != "" {
+				continue
+			}
 			if !t.Run(name+"/"+moment, func(t *testing.T) { strikeAt(t, appWorld(t, k), rows[name], m) }) {
 				k = startAppKeeper(t) // who knows what became of this one
 				rows = appDisasters(k)
