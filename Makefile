@@ -233,7 +233,9 @@ verify: generate manifests golangci-lint ## Check that all is generated, tidy, l
 
 # Not part of verify: compiling client-go twice more takes minutes.
 .PHONY: cross
-cross: ## Build the workstation's binaries for macOS and Windows, and drop them.
+cross: ## Compile the workstation's programs and their tests for macOS and Windows.
+	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go vet ./agent/... ./cmd/...
+	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go vet ./agent/... ./cmd/...
 	GOOS=darwin GOARCH=arm64 CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong
 	GOOS=windows GOARCH=amd64 CGO_ENABLED=0 go build -o /dev/null ./cmd/undersong
 

@@ -5,7 +5,6 @@ package chart
 import (
 	"context"
 	"fmt"
-	"html"
 	"io"
 	"os"
 	"os/exec"
@@ -92,6 +91,8 @@ type followed struct {
 	ctl  *stack.Process
 	s    *replay.Session
 	said []string
+	// gone are the lines that were delivered, and are in no copy of the archive.
+	gone int64
 }
 
 // run runs the lines under a heading of docs/install.md, and f before each.
@@ -142,20 +143,20 @@ func (f *followed) wholeAndOnce(after string) {
 			f.t.Errorf("%s: %d of %d lines are processed, %d lost", after, ses.Status.Lines, f.s.Lines(), ses.Status.LostLines)
 		}
 	}
-	var told strings.Builder
-	for _, c := range f.parts.Letta.Conversations() {
-		for _, m := range c.Messages {
-			if m.Role == "user" {
-				told.WriteString(html.UnescapeString(m.Text))
-			}
-		}
+	bucket, err := f.made.Open()
+	f.must(err)
+	kept, err := stack.ArchiveLines(f.t.Context(), bucket, segment.ArchiveOf(team))
+	f.must(err)
+	if want := f.s.Lines() - f.gone; kept != want {
+		f.t.Errorf("%s: the archive has %d lines, want %d", after, kept, want)
 	}
+	told := stack.Told(f.parts.Letta.Conversations(), team)
 	for n, words := range f.said {
 		want := 1
 		if n%2 == 0 {
 			want = 2 // the answer repeats them
 		}
-		if got := strings.Count(told.String(), words); got != want {
+		if got := strings.Count(told, words); got != want {
 			f.t.Errorf("%s: Letta has %d times, want %d: %s", after, got, want, words)
 		}
 	}
@@ -234,6 +235,7 @@ func TestRunbooksOfInstall(t *testing.T) {
 	f.wholeAndOnce("after the rollback")
 
 	f.run("### Back up", nil)
+	kept := f.s.Lines()
 	old := filepath.Join(t.TempDir(), "kube")
 	f.cluster(func(dir string) { i.must(os.CopyFS(old, os.DirFS(dir))) })
 	f.controller()
@@ -256,7 +258,9 @@ func TestRunbooksOfInstall(t *testing.T) {
 	f.speak("The boats are in.")
 	f.wholeAndOnce("after etcd was restored")
 
-	// The bucket is gone, and the backup has what was there before the last two.
+	// The bucket is gone, and the backup has what was there before the last two,
+	// which the memory knows.
+	f.gone = f.s.Lines() - kept
 	bucket, err := made.Open()
 	i.must(err)
 	f.run("### The bucket was restored", func(line string) {
