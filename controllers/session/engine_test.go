@@ -3,6 +3,7 @@
 package session
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"strings"
@@ -14,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	clocktesting "k8s.io/utils/clock/testing"
 	"sigs.k8s.io/controller-runtime/pkg/client"
+	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/letta/lettatest"
@@ -99,6 +101,36 @@ func TestAnEndlessTurnIsCancelled(t *testing.T) {
 	a.apply()
 	w.settleDown()
 	w.once("tide tables are stored in GMT.", "The harbour.", "After the endless turn.")
+}
+
+// TestAStaleReadSendsNothing: the cache still has a ledger that another process
+// has brought to its end meanwhile.
+func TestAStaleReadSendsNothing(t *testing.T) {
+	w := newWorld(t, nil)
+	w.story()
+	stale := w.until("the ledger", func(*v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliverySending })
+	if w.sent() != 0 {
+		t.Fatal("the words were sent with the ledger")
+	}
+	live := stale.DeepCopy()
+	live.Status.SyncState.Delivery.Phase = v1alpha1.DeliveryPublished
+	w.must(w.r.Client.Status().Update(t.Context(), live))
+	w.r.Client = interceptor.NewClient(w.watching(), interceptor.Funcs{
+		Get: func(ctx context.Context, c client.WithWatch, key client.ObjectKey, into client.Object, options ...client.GetOption) error {
+			if s, ok := into.(*v1alpha1.Session); ok {
+				stale.DeepCopyInto(s)
+				return nil
+			}
+			return c.Get(ctx, key, into, options...)
+		},
+	})
+	for range 5 {
+		_, _ = w.reconcile() // what it says goes nowhere
+		w.pause()
+	}
+	if n := w.sent(); n != 0 {
+		t.Errorf("%d turns were sent whose ledger is not in status any more", n)
+	}
 }
 
 func TestATurnIsAsOldAsItsSending(t *testing.T) {
