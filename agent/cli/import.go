@@ -637,7 +637,9 @@ func (s *System) sentByPlugin(home string, all []daemon.Transcript) map[string]i
 			continue // a folder that cannot be read has no plugin at work
 		}
 		for _, its := range list {
-			if !wrote[strings.ToLower(its.SessionID)][its.LastProcessedIndex] {
+			// A daemon may have written it since the states were read.
+			now, _ := spool.Read(filepath.Join(home, daemon.SessionsDir), its.SessionID)
+			if !wrote[strings.ToLower(its.SessionID)][its.LastProcessedIndex] && !now.Wrote(its.LastProcessedIndex) {
 				raise(its.SessionID, its.LastProcessedIndex)
 			}
 		}

@@ -177,6 +177,10 @@ func TestImportLeavesWhatThePluginSent(t *testing.T) {
 		if !slices.Contains(a.offered(t), sessionIDs[1]) {
 			t.Error("what undersong wrote was taken for the plugin's")
 		}
+		need(t, s.Update(func(state *spool.State) { state.WroteIndex, state.WritingIndex = nil, &ours }))
+		if !slices.Contains(a.offered(t), sessionIDs[1]) {
+			t.Error("what undersong is about to write was taken for the plugin's")
+		}
 	})
 }
 

@@ -263,7 +263,10 @@ func (s *System) lookAtPlugin(home string, projects []string) (*migration, error
 		for _, its := range list {
 			k := known{ID: its.SessionID, Base: base, Sent: its.LastProcessedIndex + 1, transcript: transcripts[its.SessionID]}
 			state := states[strings.ToLower(k.ID)]
-			k.Ours = state.WroteIndex != nil && *state.WroteIndex == its.LastProcessedIndex
+			if now, ok := spool.Read(filepath.Join(home, daemon.SessionsDir), k.ID); ok { // a daemon may be at work
+				state = now
+			}
+			k.Ours = state.Wrote(its.LastProcessedIndex)
 			if state.Transcript != "" {
 				k.transcript = state.Transcript
 			}

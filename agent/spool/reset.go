@@ -106,7 +106,7 @@ func startOver(dir, id string, old *State) (State, error) {
 		Version: stateVersion, SessionID: id,
 		Transcript: old.Transcript, Cwd: old.Cwd, ProjectDir: old.ProjectDir, LettaHome: old.LettaHome, AgentFiles: old.AgentFiles, Folders: old.Folders,
 		Noted: old.Noted, OptOut: old.OptOut,
-		WroteIndex: old.WroteIndex, PluginIndex: old.PluginIndex,
+		WroteIndex: old.WroteIndex, WritingIndex: old.WritingIndex, PluginIndex: old.PluginIndex,
 		FirstNote: old.FirstNote, Noticed: old.Noticed, Ending: old.Ending || old.Ended,
 		ForkedAt: old.ForkedAt, ForkedFrom: old.ForkedFrom, Entrypoint: old.Entrypoint, Nested: old.Nested,
 		Cursors: map[string]read.Cursor{},

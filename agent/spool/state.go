@@ -154,6 +154,10 @@ type State struct {
 	// before the first.
 	WroteIndex *int64 `json:"wroteIndex,omitempty"`
 
+	// WritingIndex is an index that may be in the state file already, while it is
+	// written; nil when it is not. Else one of ours could be taken for the plugin's.
+	WritingIndex *int64 `json:"writingIndex,omitempty"`
+
 	// PluginIndex is the index that the state file had before that: the
 	// plugin's. Nil: it had none.
 	PluginIndex *int64 `json:"pluginIndex,omitempty"`
@@ -201,6 +205,11 @@ type Processed struct {
 	Lines int64     `json:"lines"`
 	Lag   int64     `json:"lag,omitempty"`
 	At    time.Time `json:"at"`
+}
+
+// Wrote says whether an index that the state file has is ours.
+func (s *State) Wrote(index int64) bool {
+	return s.WroteIndex != nil && *s.WroteIndex == index || s.WritingIndex != nil && *s.WritingIndex == index
 }
 
 // clone returns a copy that shares nothing that is changed in place.

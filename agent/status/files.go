@@ -27,18 +27,31 @@ func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) err
 	if err != nil {
 		return fmt.Errorf("find state files: %w", err)
 	}
-	plugin := state.PluginIndex
-	if state.WroteIndex == nil && plugin == nil {
-		if had, err := statefile.Read(dir, state.SessionID); err == nil && had.LastProcessedIndex >= 0 {
-			plugin = &had.LastProcessedIndex
+	wrote, plugin := state.WroteIndex, state.PluginIndex
+	if had, err := statefile.Read(dir, state.SessionID); err == nil && had.LastProcessedIndex >= 0 {
+		switch at := had.LastProcessedIndex; {
+		case state.Wrote(at):
+			wrote = &at // a run that was cut off may have written it
+		case wrote == nil && plugin == nil:
+			plugin = &at
+		}
+	}
+	index := sync.LastProcessedIndex
+	if wrote == nil || *wrote != index {
+		// First, or nobody would know whose the index in the file is.
+		err := session.Update(func(state *spool.State) {
+			state.WroteIndex, state.PluginIndex, state.WritingIndex = wrote, plugin, &index
+		})
+		if err != nil {
+			return err
 		}
 	}
 	err = statefile.Write(dir, statefile.State{
 		SessionID:          state.SessionID,
 		ConversationID:     live.Status.SyncState.ConversationID,
 		AgentID:            live.Status.SyncState.AgentID,
-		LastProcessedIndex: sync.LastProcessedIndex,
-		Wrote:              state.WroteIndex,
+		LastProcessedIndex: index,
+		Wrote:              wrote,
 		LastSeenMessageID:  live.Status.SyncState.LastSeenMessageID,
 		StartedAt:          state.FirstNote,
 	})
@@ -49,6 +62,7 @@ func (w *Watcher) stateFiles(session *spool.Session, live *v1alpha1.Session) err
 		return fmt.Errorf("write state files: %w", err)
 	}
 	crash.Point(crash.AgentStateWritten)
-	index := sync.LastProcessedIndex
-	return session.Update(func(state *spool.State) { state.WroteIndex, state.PluginIndex = &index, plugin })
+	return session.Update(func(state *spool.State) {
+		state.WroteIndex, state.PluginIndex, state.WritingIndex = &index, plugin, nil
+	})
 }
