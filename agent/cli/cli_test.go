@@ -109,9 +109,10 @@ func TestHelp(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	_, out, _ := newMachine(t).run("version")
-	if out != "undersong 1.2.3\n" {
-		t.Errorf("printed %q", out)
+	for _, arg := range []string{"version", "--version"} {
+		if _, out, _ := newMachine(t).run(arg); out != "undersong 1.2.3\n" {
+			t.Errorf("%s printed %q", arg, out)
+		}
 	}
 }
 

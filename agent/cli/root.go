@@ -74,9 +74,11 @@ what it knows before your next prompt.
 
 Nothing is recorded before init, and nothing of repositories that the team does
 not name.`,
+		Version:       s.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
+	root.SetVersionTemplate("undersong {{.Version}}\n")
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)

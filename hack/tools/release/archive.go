@@ -134,6 +134,15 @@ func (f *files) zipped(date time.Time) ([]byte, error) {
 // completions are made by the binary itself, for the shells that have them.
 var completions = map[string]string{"bash": "undersong.bash", "zsh": "_undersong", "fish": "undersong.fish", "powershell": "undersong.ps1"}
 
+// relative is a link of a page to another file of the repository.
+var relative = regexp.MustCompile(`\]\(([^):#][^):]*)\)`)
+
+// absolute is a page whose links lead to the repository, because what they mean
+// is in no archive.
+func absolute(page []byte, revision string) []byte {
+	return relative.ReplaceAll(page, []byte("]("+home+"/blob/"+revision+"/$1)"))
+}
+
 // makeArchives writes one archive for each platform, one more with the
 // controller where a lead may need it, and the chart.
 func makeArchives(ctx context.Context, s *source, platforms []platform, dist string, out io.Writer) error {
@@ -152,6 +161,7 @@ func makeArchives(ctx context.Context, s *source, platforms []platform, dist str
 			return err
 		}
 	}
+	common.content["README.md"] = absolute(common.content["README.md"], s.revision)
 	shells := newFiles()
 	if err := shells.addTree("plugin", filepath.Join(s.root, "plugin")); err != nil {
 		return err

@@ -76,7 +76,7 @@ func main() {
 }
 `
 	for name, text := range map[string]string{
-		"go.mod": "module example.test/small\n\ngo 1.26.0\n", "LICENSE": "yours", "README.md": "# Small\n",
+		"go.mod": "module example.test/small\n\ngo 1.26.0\n", "LICENSE": "yours", "README.md": "# Small\n[a](docs/a.md#b) [c](https://example.com/c) [d](#small)\n",
 		"cmd/undersong/main.go": program, "cmd/undersong-hook/main.go": program, "cmd/undersong-controller/main.go": program,
 		"plugin/README.md": "# Plugin\n", "charts/undersong/values.yaml": "{}\n", "charts/undersong/.helmignore": "",
 		"charts/undersong/Chart.yaml": "name: undersong\nversion: 1.2.3\nappVersion: 1.2.3\n",
@@ -385,6 +385,10 @@ func TestArchives(t *testing.T) {
 		if len(found[top+"/"+name].data) == 0 {
 			t.Errorf("%s lacks %s", top, name)
 		}
+	}
+	if readme := string(found[top+"/README.md"].data); strings.Contains(readme, "](docs/") || !*product &&
+		!strings.HasSuffix(readme, "[a](https://github.com/undersong-dev/undersong/blob/"+wantRevision+"/docs/a.md#b) [c](https://example.com/c) [d](#small)\n") {
+		t.Errorf("the README's links lead nowhere: %s", readme)
 	}
 	if !bytes.Contains(found[top+"/THIRD-PARTY-LICENSES"].data, []byte("The Go Authors")) {
 		t.Error("the license of Go is missing")
