@@ -25,8 +25,10 @@ const (
 	recordFormat = 1
 	// maxRecord bounds a record: no Session is larger.
 	maxRecord = 2 << 20
-	// eventRestored is the reason of the event about a record that was ahead.
-	eventRestored = "Restored"
+	// eventRestored is the reason of the event about a record that was ahead,
+	// eventArchiveBehind of the one about a record that was behind.
+	eventRestored      = "Restored"
+	eventArchiveBehind = "ArchiveBehind"
 )
 
 // record is what the archive says of a session as a whole. It is written
@@ -98,6 +100,11 @@ func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
 	rec, err := r.readRecord(ctx, s, bucket)
 	if err != nil {
 		return err
+	}
+	if rec != nil && rec.Revision < st.Record {
+		// A record is written before its status.
+		s.anew = true
+		r.tell(s, corev1.EventTypeWarning, eventArchiveBehind, "the archive is that of an older backup; what the memory was told since is missing there")
 	}
 	if rec == nil || rec.Revision <= st.Record {
 		r.revisions.set(s.ses.UID, st.Record)

@@ -263,6 +263,72 @@ func TestARestoredBucket(t *testing.T) {
 	}
 }
 
+// TestABucketOfBefore: what was delivered after the backup is not asked for, since
+// no workstation keeps it; a person is told, once.
+func TestABucketOfBefore(t *testing.T) {
+	w := newWorld(t, nil)
+	a := w.writer("ws-a")
+	a.segment(userLine("u1", "Note for the team: tide tables are stored in GMT."), assistantLine("a1", "Understood."))
+	a.apply()
+	w.settleDown()
+	backup := map[string][]byte{}
+	for info, err := range w.bucket.List(t.Context(), "") {
+		w.must(err)
+		data, err := w.bucket.Get(t.Context(), info.Key, segment.MaxPacked)
+		w.must(err)
+		backup[info.Key] = data
+	}
+	a.segment(userLine("u2", "What next?"), assistantLine("a2", "The harbour."))
+	a.apply()
+	before := w.settleDown()
+	for info, err := range w.bucket.List(t.Context(), "") {
+		w.must(err)
+		w.must(w.bucket.Delete(t.Context(), info.Key))
+	}
+	for key, data := range backup {
+		w.must(w.bucket.Put(t.Context(), key, data))
+	}
+	for range 2 { // two new processes
+		w.restart()
+		for range 3 {
+			_, _ = w.reconcile() // its error is in the conditions
+		}
+		told := 0
+		for len(w.recorder.Events) > 0 {
+			if e := <-w.recorder.Events; strings.Contains(e, eventArchiveBehind) {
+				told++
+			}
+		}
+		rec, err := parseRecord(w.record())
+		w.must(err)
+		s := w.get()
+		if want := map[bool]int{true: 1, false: 0}[before != nil]; told != want {
+			t.Errorf("it was told %d times, want %d", told, want)
+		}
+		if rec.Revision != s.Status.SyncState.Record || rec.Status.Lines != 4 {
+			t.Errorf("the record has revision %d and %d lines, the status revision %d", rec.Revision, rec.Status.Lines, s.Status.SyncState.Record)
+		}
+		if before != nil && s.Status.SyncState.Record != before.Status.SyncState.Record+1 {
+			t.Errorf("the record was written %d times, want once", s.Status.SyncState.Record-before.Status.SyncState.Record)
+		}
+		before = nil
+	}
+	a.segment(userLine("u8", "Afterwards."))
+	a.apply()
+	if s := w.settleDown(); s.Status.LostLines != 0 {
+		t.Errorf("%d lines are lost, want none: the memory knows them", s.Status.LostLines)
+	}
+	w.toldOnce("Afterwards.")
+}
+
+// record is the session's record as it is stored.
+func (w *world) record() []byte {
+	w.t.Helper()
+	data, err := w.bucket.Get(w.t.Context(), segment.SessionKey(w.namespace, owner, w.key.Name), maxRecord)
+	w.must(err)
+	return data
+}
+
 func TestAnotherBucketGivesNothingUp(t *testing.T) {
 	w := newWorld(t, nil)
 	w.suspend(v1alpha1.SuspendDelivery)
