@@ -4,11 +4,13 @@ package chart
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -276,6 +278,14 @@ func TestRunbooksOfInstall(t *testing.T) {
 	})
 	f.speak("The rope is wet.")
 	f.wholeAndOnce("after the bucket was restored")
+	i.must(stack.Eventually(ctx, within, func() error {
+		var events corev1.EventList
+		err := i.parts.Admin.List(ctx, &events, client.InNamespace(team))
+		if err == nil && !slices.ContainsFunc(events.Items, func(e corev1.Event) bool { return e.Reason == "ArchiveBehind" }) {
+			err = errors.New("no event says that the bucket is an older one")
+		}
+		return err
+	}))
 
 	// Everything that people made is deleted, and the Sessions with it.
 	for _, kind := range []client.Object{&v1alpha1.Session{}, &v1alpha1.TeamMemory{}, &v1alpha1.MemoryBlock{}} {
