@@ -64,10 +64,14 @@ var disasters = map[string]disaster{
 	"two leaders": {reason: "only one of them has the newest status", strike: func(w *world) func() {
 		old := w.r
 		w.restart()
+		old.TakeoverDelay, w.r.TakeoverDelay = 5*time.Second, 5*time.Second
 		for range 3 {
 			_, _ = w.reconcile() // the new leader
 			w.pause()
 			_, _ = old.Reconcile(w.t.Context(), ctrl.Request{NamespacedName: w.key}) // the old one, who has not noticed
+			for range 20 {
+				w.pause() // a turn of the old one would be over
+			}
 		}
 		return nil
 	}},

@@ -68,7 +68,8 @@ type Reconciler struct {
 	// Clock tells the time.
 	Clock clock.PassiveClock
 	// TakeoverDelay is how long after its first reconcile, which is when it
-	// leads, this process leaves deliveries alone that another one began.
+	// leads, this process leaves deliveries alone that another one began, and
+	// how long one that another begins while this one leads.
 	TakeoverDelay time.Duration
 	// Scrubs is where the Scrubber leaves what is to be taken out. Nil means that
 	// there is none.

@@ -65,11 +65,26 @@ func (r *Reconciler) settle(ctx context.Context, s *scope, bucket *store.Bucket,
 	if err := r.Connect.Resting(s.mem); err != nil {
 		return err
 	}
-	// Never longer than the delay itself, should the clock be set back.
-	if wait := min(r.TakeoverDelay-r.Clock.Since(r.started), r.TakeoverDelay); wait > 0 {
-		return outcome.Waitf(v1alpha1.ProgressingReason, wait, "a controller before this one began a delivery; its lease runs out first")
+	if wait := r.takeover(s, d); wait > 0 {
+		return outcome.Waitf(v1alpha1.ProgressingReason, wait, "another controller began a delivery; its lease runs out first")
 	}
 	return r.lookUp(ctx, s, bucket, d)
+}
+
+// takeover is how long a delivery is left alone that this process has not sent:
+// until nobody else can be at it who led before. It may also be that another one
+// leads now, and this one has not noticed: the ledger is then younger than its
+// own lead, and waited for from the moment at which it is first met.
+func (r *Reconciler) takeover(s *scope, d *v1alpha1.Delivery) time.Duration {
+	since := r.started
+	if id := clientID(d); d.At != nil && d.At.After(r.started) {
+		if r.Turns.sentHere(s.key, id) {
+			return 0
+		}
+		since = r.Turns.met(s.key, id, r.Clock.Now())
+	}
+	// Never longer than the delay itself, should the clock be set back.
+	return min(r.TakeoverDelay-r.Clock.Since(since), r.TakeoverDelay)
 }
 
 // send starts the turn, if the API server still has the ledger as this

@@ -58,8 +58,18 @@ type Turns struct {
 	costs map[types.NamespacedName][]cost
 	// billed is the newest turn of each session that was counted.
 	billed map[types.NamespacedName]string
+	// sent is the newest turn of each session that was sent from here, foreign
+	// the newest that another process prepared, and when it was met.
+	sent    map[types.NamespacedName]string
+	foreign map[types.NamespacedName]meeting
 	// wakes are the events to come.
 	wakes []types.NamespacedName
+}
+
+// meeting is when a turn of another process was first met.
+type meeting struct {
+	clientID string
+	at       time.Time
 }
 
 // failure counts a session's failed turns.
@@ -110,6 +120,8 @@ func NewTurns() *Turns {
 		answered: map[types.UID]answered{},
 		costs:    map[types.NamespacedName][]cost{},
 		billed:   map[types.NamespacedName]string{},
+		sent:     map[types.NamespacedName]string{},
+		foreign:  map[types.NamespacedName]meeting{},
 	}
 }
 
@@ -290,6 +302,8 @@ func (t *Turns) start(session types.NamespacedName, clientID string, send func(c
 	case t.jobs <- job{session: session, turn: s, send: send}:
 		s.state = turnRunning
 		t.begun[session] = t.Clock.Now()
+		t.sent[session] = clientID
+		delete(t.foreign, session)
 		return true
 	default:
 		return false // far more turns than any pool allows; try again
@@ -307,7 +321,26 @@ func (t *Turns) look(session types.NamespacedName, clientID string) (turnState, 
 	return s.state, s.reply, s.err
 }
 
-// runs reports whether the turn under clientID was sent from here.
+// sentHere reports whether the turn under clientID was the last to be sent from
+// here, also when it is over and forgotten.
+func (t *Turns) sentHere(session types.NamespacedName, clientID string) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.sent[session] == clientID
+}
+
+// met is when a turn that another process prepared was first met.
+func (t *Turns) met(session types.NamespacedName, clientID string, now time.Time) time.Time {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.foreign[session].clientID != clientID {
+		t.foreign[session] = meeting{clientID, now}
+	}
+	return t.foreign[session].at
+}
+
+// runs reports whether the turn under clientID was sent from here, and what
+// became of it is still known.
 func (t *Turns) runs(session types.NamespacedName, clientID string) bool {
 	state, _, _ := t.look(session, clientID)
 	return state == turnRunning || state == turnDone
@@ -369,6 +402,8 @@ func (t *Turns) forget(session types.NamespacedName) {
 	delete(t.begun, session)
 	delete(t.costs, session)
 	delete(t.billed, session)
+	delete(t.sent, session)
+	delete(t.foreign, session)
 }
 
 // refusals is how many turns of a session failed in a row for what they are.

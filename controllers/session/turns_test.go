@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/utils/clock"
 	clocktesting "k8s.io/utils/clock/testing"
+	ctrl "sigs.k8s.io/controller-runtime"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/controller-runtime/pkg/client/interceptor"
 
@@ -128,6 +129,44 @@ func TestANewLeaderWaitsBeforeItTakesOver(t *testing.T) {
 	w.r.Clock, w.r.TakeoverDelay = clock.RealClock{}, 0
 	w.settleDown()
 	w.once("tide tables are stored in GMT.", "The harbour.")
+}
+
+// TestALeaderThatHasNotNoticed: another one leads, and has written the ledger.
+// Where a back end runs a turn again whose id it has seen, both would send it.
+func TestALeaderThatHasNotNoticed(t *testing.T) {
+	w := newWorld(t, nil)
+	w.writer("ws-a").say("u1", "Note for the team: tide tables are stored in GMT.")
+	old := w.r
+	fake := clocktesting.NewFakePassiveClock(time.Now().Add(time.Hour)) // so long it has led
+	old.TakeoverDelay, old.Turns.Clock = 15*time.Second, fake
+	w.restart()
+	w.r.Clock, w.r.TakeoverDelay = fake, 15*time.Second
+	w.writer("ws-a").segment(userLine("u2", "What next?"))
+	w.writer("ws-a").apply()
+	w.reach(func() bool { return w.phase() == v1alpha1.DeliverySending })
+	old.Clock = fake
+	asked, sent := w.letta.Requests("GET /v1/conversations/{id}/messages"), w.letta.Requests(sendRoute)
+	for range 5 {
+		res, err := old.Reconcile(t.Context(), ctrl.Request{NamespacedName: w.key})
+		if err != nil || res.RequeueAfter > 15*time.Second || res.RequeueAfter < 14*time.Second {
+			t.Fatalf("it says %v, %v; want to wait a lease", res, err)
+		}
+	}
+	if w.letta.Requests("GET /v1/conversations/{id}/messages") != asked || w.letta.Requests(sendRoute) != sent {
+		t.Error("it looked or sent what the other one is about to")
+	}
+	w.settleDown()
+	w.once("tide tables are stored in GMT.", "What next?")
+
+	// One that is still written by nobody's turn after a lease is its own again.
+	w.writer("ws-a").segment(userLine("u3", "And then?"))
+	w.writer("ws-a").apply()
+	w.reach(func() bool { return w.phase() == v1alpha1.DeliverySending })
+	_, _ = old.Reconcile(t.Context(), ctrl.Request{NamespacedName: w.key}) // meets it
+	fake.SetTime(fake.Now().Add(16 * time.Second))
+	w.r = old
+	w.settleDown()
+	w.once("tide tables are stored in GMT.", "What next?", "And then?")
 }
 
 func TestSuspendHoldsBackAndLosesNothing(t *testing.T) {
