@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"k8s.io/utils/ptr"
 
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/statefile"
@@ -19,7 +18,7 @@ import (
 func TestWhoseIndex(t *testing.T) {
 	const id = "11111111-0000-4000-8000-000000000000"
 	type index struct{ Wrote, Writing, Plugin, File *int64 }
-	at := func(n int64) *int64 { return ptr.To(n) }
+	at := func(n int64) *int64 { return &n }
 	for name, tt := range map[string]struct {
 		reason string
 		before index
