@@ -115,7 +115,7 @@ func TestWhatChangedAfterTheLedgerIsReadAgain(t *testing.T) {
 				c.before(w)
 			}
 			w.story()
-			w.until("the ledger", func(s *v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliverySending })
+			w.until("the ledger", func(*v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliverySending })
 			if w.letta.Turns() > 0 {
 				t.Fatal("a turn ran in the reconcile of the ledger")
 			}
@@ -135,7 +135,7 @@ func TestAnAnswerThatCannotBePublishedStandsInStatus(t *testing.T) {
 	w.until("a turn", func(*v1alpha1.Session) bool { return w.letta.Requests(sendRoute) > 0 })
 	w.letta.Inject(lettatest.Fault{Route: route, Status: http.StatusServiceUnavailable})
 	release()
-	s := w.until("the answer", func(s *v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliveryDelivered })
+	s := w.until("the answer", func(*v1alpha1.Session) bool { return w.phase() == v1alpha1.DeliveryDelivered })
 	if c := condition(s, v1alpha1.PublishedCondition); c.Status != metav1.ConditionFalse || s.Status.Lines == 0 {
 		t.Errorf("Published is %s (%s) with %d lines processed; want False, and the lines counted", c.Status, c.Message, s.Status.Lines)
 	}

@@ -72,7 +72,7 @@ func TestTheAppServerStarts(t *testing.T) {
 		}
 		args = append(args, a)
 	}
-	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"), args...) //nolint:gosec // the test's own installation
+	cmd := exec.CommandContext(t.Context(), filepath.Join(bin, "node"), args...)
 	cmd.Dir, cmd.Env = root, []string{"PATH=" + bin + ":" + os.Getenv("PATH"), "TMPDIR=" + here.Replace("/tmp")}
 	for _, e := range c.Env {
 		cmd.Env = append(cmd.Env, e.Name+"="+here.Replace(e.Value))
