@@ -157,7 +157,12 @@ var promises = []guard{
 	{
 		name: "kept/lease", test: "TestANewLeaderWaitsBeforeItTakesOver", in: onSessions,
 		why: "a new leader acts while the one before may still send", says: `the new leader`,
-		cuts: []cut{{"controllers/session/settle.go", "r.TakeoverDelay-r.Clock.Since(r.started), r.TakeoverDelay); wait > 0 {", "r.TakeoverDelay-r.Clock.Since(r.started), r.TakeoverDelay); wait > time.Hour {"}},
+		cuts: []cut{{"controllers/session/settle.go", "if wait := r.takeover(s, d); wait > 0 {", "if wait := r.takeover(s, d); wait > time.Hour {"}},
+	},
+	{
+		name: "kept/leader", test: "TestALeaderThatHasNotNoticed", in: onSessions,
+		why: "a leader that has not noticed that another one leads sends what that one has begun", says: `TestALeaderThatHasNotNoticed`,
+		cuts: []cut{{"controllers/session/settle.go", "d.At != nil && d.At.After(r.started) {", "d.At == nil && d.At.After(r.started) {"}},
 	},
 	{
 		name: "kept/ledger", test: "TestAStaleReadSendsNothing", in: onSessions,
