@@ -61,6 +61,9 @@ type Silence struct {
 	// Session is the session meant. Empty means every one.
 	Session string `json:"session,omitempty"`
 
+	// Root is the working tree meant. Empty means wherever it was said.
+	Root string `json:"root,omitempty"`
+
 	// Since is when it began, Until when it ended or is to end. A zero Until
 	// means that somebody will end it.
 	Since time.Time `json:"since"`
@@ -333,7 +336,7 @@ func (s *Silences) End(reason, session string, now time.Time, sizes map[string]i
 // Add adds a silence that is over, unless it is known.
 func (s *Silences) Add(one Silence) {
 	known := slices.ContainsFunc(s.List, func(other Silence) bool {
-		return other.Reason == one.Reason && other.Session == one.Session && other.Since.Equal(one.Since) &&
+		return other.Reason == one.Reason && other.Session == one.Session && other.Root == one.Root && other.Since.Equal(one.Since) &&
 			other.Until.Equal(one.Until) && maps.Equal(other.Ranges, one.Ranges)
 	})
 	if !known {

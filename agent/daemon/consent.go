@@ -58,13 +58,13 @@ func (r *rules) decide(cwd, entrypoint string) read.Verdict {
 	}
 	d := facts.Decide(TeamRules(include, exclude, r.settings.config.Exclude, hears))
 	if !d.Allowed {
-		return read.Verdict{Reason: d.Reason}
+		return read.Verdict{Reason: d.Reason, Root: facts.Project.Root}
 	}
-	verdict := read.Verdict{Allowed: true, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
+	verdict := read.Verdict{Allowed: true, Root: facts.Project.Root, Project: read.Project{Name: d.Project.Name, Remote: d.Project.Remote}}
 	if len(d.Redact) > 0 {
 		var err error
 		if verdict.Redactor, err = r.redactor(d.Redact); err != nil {
-			return read.Verdict{Reason: consent.ReasonOptOutFile}
+			return read.Verdict{Reason: consent.ReasonOptOutFile, Root: facts.Project.Root}
 		}
 	}
 	return verdict

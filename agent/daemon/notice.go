@@ -38,7 +38,7 @@ func (l *loop) greet(ctx context.Context, session *spool.Session, n note.Note) e
 	}
 	now := l.clock.Now()
 	for _, w := range silences {
-		if (w.Session != "" && w.Session != state.SessionID && w.Session != origin(&state)) || !w.Until.IsZero() && !now.Before(w.Until) {
+		if w.Elsewhere(verdict) || (w.Session != "" && w.Session != state.SessionID && w.Session != origin(&state)) || !w.Until.IsZero() && !now.Before(w.Until) {
 			continue
 		}
 		text := "undersong: paused, this session is not recorded (undersong resume)"

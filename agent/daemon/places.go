@@ -22,7 +22,7 @@ func (r *rules) look(cwd string) (spool.Folder, bool) {
 	if err != nil {
 		return spool.Folder{}, false
 	}
-	place := spool.Folder{Name: facts.Project.Name, Remote: facts.Project.Remote, Outside: facts.Project.Outside, Redact: facts.Redact}
+	place := spool.Folder{Name: facts.Project.Name, Remote: facts.Project.Remote, Root: facts.Project.Root, Outside: facts.Project.Outside, Redact: facts.Redact}
 	if facts.Wish != consent.ReasonIncluded {
 		place.Wish = facts.Wish
 	}
@@ -43,7 +43,7 @@ func (r *rules) facts(cwd string) (consent.Facts, error) {
 		return consent.Facts{}, err
 	}
 	return consent.Facts{
-		Project: consent.Project{Name: place.Name, Remote: place.Remote, Outside: place.Outside},
+		Project: consent.Project{Name: place.Name, Remote: place.Remote, Root: place.Root, Outside: place.Outside},
 		Wish:    cmp.Or(place.Wish, consent.ReasonIncluded), Redact: place.Redact,
 	}, nil
 }
@@ -75,11 +75,12 @@ func visit(state *spool.State, n note.Note, look func(cwd string) (spool.Folder,
 // written.
 const promptLead = time.Second
 
-// wish follows, from note to note, in which times the folder that the person works
-// in wishes not to be heard: what was said in them is withheld also if the wish is
+// wish follows, from note to note, in which times the working tree that the person is
+// in wishes not to be heard: what was said in it then is withheld also if the wish is
 // taken back before it is read. Nobody saw when it began and when it ended, so the
 // time between two notes that saw different things counts as of the wish, but not
-// the prompt that ends it. It returns the time that a note ends.
+// the prompt that ends it. A note from another tree says nothing of it, unless that
+// one wishes the same: one tree is followed. It returns the time that a note ends.
 func wish(state *spool.State, n note.Note, look func(cwd string) (spool.Folder, bool)) (over *consent.Silence) {
 	if n.AgentID != "" { // a subagent may be elsewhere for a while
 		return nil
@@ -91,18 +92,23 @@ func wish(state *spool.State, n note.Note, look func(cwd string) (spool.Folder, 
 	}
 	place, there := look(filepath.Clean(n.Cwd))
 	open := state.OptOut
+	moved := open != nil && open.Root != "" && open.Root != place.Root
 	switch {
-	case !there:
-	case place.Wish != "" && open == nil:
+	case !there, place.Wish == "" && (open == nil || moved):
+		return nil
+	case place.Wish != "" && open != nil && !moved:
+		state.OptOut = &spool.OptOut{Reason: open.Reason, Root: open.Root, Since: open.Since, Seen: at}
+		return nil
+	}
+	state.OptOut = nil
+	if place.Wish != "" {
 		since := before.Add(time.Nanosecond) // what is of that note's moment is not of the wish's time
 		if before.IsZero() || since.After(at) {
 			since = at.Add(-promptLead)
 		}
-		state.OptOut = &spool.OptOut{Reason: place.Wish, Since: since, Seen: at}
-	case place.Wish != "":
-		state.OptOut = &spool.OptOut{Reason: open.Reason, Since: open.Since, Seen: at}
-	case open != nil:
-		state.OptOut = nil
+		state.OptOut = &spool.OptOut{Reason: place.Wish, Root: place.Root, Since: since, Seen: at}
+	}
+	if open != nil {
 		until := at
 		if n.Event == eventPrompt || n.Event == eventSessionStart {
 			until = at.Add(-promptLead)
@@ -110,7 +116,7 @@ func wish(state *spool.State, n note.Note, look func(cwd string) (spool.Folder, 
 		if until.Before(open.Seen) {
 			until = open.Seen
 		}
-		return &consent.Silence{Reason: open.Reason, Session: state.SessionID, Since: open.Since, Until: until, Measured: true}
+		return &consent.Silence{Reason: open.Reason, Session: state.SessionID, Root: open.Root, Since: open.Since, Until: until, Measured: true}
 	}
 	return nil
 }
@@ -143,7 +149,7 @@ func (l *loop) glance(n note.Note) func(string) (spool.Folder, bool) {
 }
 
 func same(a, b spool.Folder) bool {
-	return a.Name == b.Name && a.Remote == b.Remote && a.Outside == b.Outside && a.Wish == b.Wish && slices.Equal(a.Redact, b.Redact)
+	return a.Name == b.Name && a.Remote == b.Remote && a.Root == b.Root && a.Outside == b.Outside && a.Wish == b.Wish && slices.Equal(a.Redact, b.Redact)
 }
 
 func oldest(places map[string]spool.Folder) string {

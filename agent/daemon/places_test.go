@@ -162,6 +162,21 @@ func TestAnOptOutThatIsTakenBack(t *testing.T) {
 			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventPrompt, in: "moon", say: "B"}, {event: eventPrompt, say: "C"}},
 			want:   []string{"A", "C"},
 		},
+		"the person goes elsewhere and comes back": {
+			reason: "what is said in a repository that wishes nothing is heard, whatever a note found elsewhere",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventTool, say: "B"}, {event: eventTool, in: "moon", say: "C"}, {say: "D"}, {event: eventPrompt, say: "E"}},
+			want:   []string{"A", "B", "D", "E"},
+		},
+		"the person comes back, and speaks there once more": {
+			reason: "a note from here does not say that the other one wishes it no more",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventPrompt, in: "moon", say: "B"}, {event: eventPrompt, say: "C"}, {in: "moon", say: "D"}, {event: eventPrompt, say: "E"}},
+			want:   []string{"A", "C", "E"},
+		},
+		"both wish it, one after the other": {
+			reason: "the time of the first is kept when the second is followed",
+			steps:  []step{{event: eventPrompt, say: "A"}, {event: eventStop, file: off}, {event: eventPrompt, say: "B"}, {event: eventPrompt, in: "moon", say: "C", file: "-"}, {event: eventPrompt, say: "D"}},
+			want:   []string{"A", "D"},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			e := newEvening(t, rand.New(rand.NewPCG(1, 1)))

@@ -2,9 +2,10 @@ package daemon
 
 import (
 	"errors"
-	"os"
 	"path/filepath"
 	"testing"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
 )
 
 // TestADaemonThatBegins has the lock, and has not said yet who it is.
@@ -18,7 +19,7 @@ func TestADaemonThatBegins(t *testing.T) {
 		t.Errorf("of a lock that nobody answers for: %v, %v", running, err)
 	}
 	said := make(chan error, 1)
-	go func() { said <- os.WriteFile(filepath.Join(home, infoFile), []byte(`{"pid":42}`), 0o600) }()
+	go func() { said <- durable.WriteFile(filepath.Join(home, infoFile), []byte(`{"pid":42}`)) }()
 	if info, running, err := Running(home); err != nil || !running || info.PID != 42 {
 		t.Errorf("of a daemon that begins: %+v, %v, %v", info, running, err)
 	}

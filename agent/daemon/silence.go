@@ -74,7 +74,7 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 		if src.History == nil && one.Old(now) {
 			continue
 		}
-		w := read.Silence{Reason: one.Reason, Session: one.Session, Since: one.Since, Until: one.Until, ByClock: one.ByClock}
+		w := read.Silence{Reason: one.Reason, Session: one.Session, Root: one.Root, Since: one.Since, Until: one.Until, ByClock: one.ByClock}
 		// A hook looks at one file only, and what is to be forgotten is a time, as is
 		// that of a repository's wish.
 		w.Blind = one.Reason == consent.ReasonOff && src.Stream != read.Main || one.Reason == consent.ReasonForgotten && one.Session == "" || wished(one.Reason)
@@ -110,7 +110,7 @@ func (l *loop) silent(ctx context.Context, src read.Source) ([]read.Silence, err
 	}
 	if session, known := l.spool.Session(src.Session); known {
 		if open := session.State().OptOut; open != nil {
-			list = append(list, read.Silence{Reason: open.Reason, Session: src.Session, Since: open.Since, Blind: true})
+			list = append(list, read.Silence{Reason: open.Reason, Session: src.Session, Root: open.Root, Since: open.Since, Blind: true})
 		}
 	}
 	return list, nil

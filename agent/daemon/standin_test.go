@@ -197,11 +197,11 @@ func (s *standin) verify(ctx context.Context, ses *v1alpha1.Session, w *v1alpha1
 	}
 }
 
-// answer says of every request that it is done.
+// answer says of everything to forget that it is done.
 func (s *standin) answer(ctx context.Context, ses *v1alpha1.Session) {
 	before := ses.DeepCopy()
 	for _, q := range ses.Spec.Requests {
-		if _, done := upload.AnswerTo(ses, q.ID); !done {
+		if _, done := upload.AnswerTo(ses, q.ID); !done && q.Kind == v1alpha1.RequestForget {
 			ses.Status.Answered = append(ses.Status.Answered, v1alpha1.Answer{ID: q.ID, Result: v1alpha1.AnswerDone})
 		}
 	}

@@ -20,6 +20,10 @@ type Verdict struct {
 	Project Project // where Allowed
 	Reason  string  // where not: one of a fixed set, seen by the whole team
 
+	// Root is the working tree of the record's folder, whether it is allowed or not.
+	// Empty where nobody knows.
+	Root string
+
 	// Redactor has the rules of the record's repository besides; nil without any.
 	Redactor *redact.Redactor
 }

@@ -15,6 +15,10 @@ type Silence struct {
 	// Session is the session meant; empty means every one.
 	Session string
 
+	// Root is the working tree meant; empty means wherever it was said. What was
+	// said nobody knows where is meant, too.
+	Root string
+
 	// From and To bound the bytes: lines of which any byte lies between are
 	// withheld. From is at To where the stream has none.
 	From, To int64
@@ -30,6 +34,12 @@ type Silence struct {
 	// ByClock says that Until was set in advance: a record that says it is of a
 	// later time is heard, though nobody measured when the end came.
 	ByClock bool
+}
+
+// Elsewhere says whether what was judged was said in another working tree than the
+// one meant.
+func (w *Silence) Elsewhere(v Verdict) bool {
+	return w.Root != "" && v.Root != "" && v.Root != w.Root
 }
 
 // within says whether a record is of the time of a silence.
@@ -67,6 +77,9 @@ func (s *step) silent(line transcript.Line, record transcript.Record) string {
 	}
 	for i := range s.src.Silences {
 		w := &s.src.Silences[i]
+		if w.Root != "" && w.Elsewhere(s.verdict()) { // most have none, and need no verdict
+			continue
+		}
 		switch {
 		case w.Session == "" || w.Session == s.src.Session:
 			if w.covers(line, record.Timestamp, cur.LastTime, cur.GenerationAt) {

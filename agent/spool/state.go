@@ -182,6 +182,7 @@ type State struct {
 type Folder struct {
 	Name    string    `json:"name"`
 	Remote  string    `json:"remote"`
+	Root    string    `json:"root,omitempty"` // the working tree
 	Outside bool      `json:"outside,omitempty"`
 	Wish    string    `json:"wish,omitempty"`
 	Redact  []string  `json:"redact,omitempty"`
@@ -192,6 +193,9 @@ type Folder struct {
 // heard, as notes found it. It is never changed in place.
 type OptOut struct {
 	Reason string `json:"reason"`
+
+	// Root is the working tree that wishes it.
+	Root string `json:"root,omitempty"`
 
 	// Since is when the last note found no wish, Seen when the newest found one.
 	Since time.Time `json:"since"`
