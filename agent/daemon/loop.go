@@ -159,6 +159,9 @@ func (l *loop) wait(ctx context.Context) {
 			until = leave
 		}
 	}
+	if soon := now.Add(restAfter); l.worked && soon.Before(until) {
+		until = soon
+	}
 	timer := l.clock.NewTimer(until.Sub(now))
 	defer timer.Stop()
 	select {
@@ -183,10 +186,15 @@ func (l *loop) attend(ctx context.Context) {
 	l.clean(false)
 }
 
+// restAfter is how long nothing happens before memory is given back, and how long
+// nothing is to happen then.
+const restAfter = 5 * time.Second
+
 // rest gives memory back to the system after a burst of work: most of its life
 // a daemon waits, and then it should not be noticed.
 func (l *loop) rest() {
-	if _, planned := l.agenda.next(); l.worked && !planned {
+	next, planned := l.agenda.next()
+	if l.worked && (!planned || !next.Before(l.clock.Now().Add(restAfter))) {
 		l.worked = false
 		runtime.GC() // what lies in pools outlives one collection
 		debug.FreeOSMemory()

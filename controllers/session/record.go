@@ -104,7 +104,13 @@ func (r *Reconciler) adopt(ctx context.Context, s *scope) error {
 	if rec != nil && rec.Revision < st.Record {
 		// A record is written before its status.
 		s.anew = true
-		r.tell(s, corev1.EventTypeWarning, eventArchiveBehind, "the archive is that of an older backup; what the memory was told since is missing there")
+		// At once: where the status cannot be written the record is, and nothing
+		// tells any more that it was behind.
+		if key := fmt.Sprintf("%s/%s/%d", s.ses.UID, eventArchiveBehind, st.Record); !r.told.has(key) {
+			r.told.add(key)
+			r.Recorder.Eventf(s.ses, nil, corev1.EventTypeWarning, eventArchiveBehind, "Reconcile", "the archive is that of an older backup; what the memory was told since is missing there")
+		}
+		return nil // it is compared when that is written
 	}
 	if rec == nil || rec.Revision <= st.Record {
 		r.revisions.set(s.ses.UID, st.Record)

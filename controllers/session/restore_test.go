@@ -290,6 +290,10 @@ func TestABucketOfBefore(t *testing.T) {
 	}
 	for range 2 { // two new processes
 		w.restart()
+		client := w.r.Client
+		w.failStatus()
+		_, _ = w.reconcile() // does its work, and cannot say so
+		w.r.Client = client
 		for range 3 {
 			_, _ = w.reconcile() // its error is in the conditions
 		}
@@ -308,8 +312,8 @@ func TestABucketOfBefore(t *testing.T) {
 		if rec.Revision != s.Status.SyncState.Record || rec.Status.Lines != 4 {
 			t.Errorf("the record has revision %d and %d lines, the status revision %d", rec.Revision, rec.Status.Lines, s.Status.SyncState.Record)
 		}
-		if before != nil && s.Status.SyncState.Record != before.Status.SyncState.Record+1 {
-			t.Errorf("the record was written %d times, want once", s.Status.SyncState.Record-before.Status.SyncState.Record)
+		if before != nil && s.Status.SyncState.Record > before.Status.SyncState.Record+2 {
+			t.Errorf("the record was written %d times, want once, and once more for the status that failed", s.Status.SyncState.Record-before.Status.SyncState.Record)
 		}
 		before = nil
 	}

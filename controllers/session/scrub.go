@@ -177,7 +177,7 @@ func (r *Reconciler) scrub(ctx context.Context, s *scope) error {
 		if err := r.unsay(ctx, s, t); err != nil {
 			return err
 		}
-		s.anew = t.named
+		s.anew = s.anew || t.named
 		s.after = append(s.after, func(context.Context) {
 			t.unsaid = true
 		})
