@@ -66,6 +66,7 @@ func (l *loop) takeNotes(ctx context.Context) {
 	if _, err := l.look(); err != nil {
 		return // what a note speaks of cannot be judged; it stays
 	}
+	defer l.provide()
 	for {
 		files, err := note.List(l.home)
 		if err != nil {
@@ -83,6 +84,13 @@ func (l *loop) takeNotes(ctx context.Context) {
 				return // the disk: the note stays, and is taken at the next poll
 			}
 		}
+	}
+}
+
+// provide leaves the next hooks files to write to. Without, they make their own.
+func (l *loop) provide() {
+	if err := note.Provide(l.home); err != nil {
+		l.log.Error("No spare files for the hook", "error", err)
 	}
 }
 

@@ -6,12 +6,14 @@ import (
 	"errors"
 	"os"
 	"syscall"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
 )
 
 // locked reports whether another process holds the lock. A shared lock is
 // enough to ask: hooks do not get in each other's way with it.
 func locked(name string) bool {
-	file, err := os.Open(name) //nolint:gosec // the name is ours
+	file, err := durable.Open(name, os.O_RDONLY, 0)
 	if err != nil {
 		return false // no daemon has run here yet
 	}

@@ -83,7 +83,7 @@ func span(at time.Time) string {
 
 // createNew makes an empty file, and fails when there is one.
 func createNew(path string) error {
-	file, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the name is ours
+	file, err := durable.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}

@@ -129,10 +129,10 @@ func Write(home string, n Note) error {
 			return nil
 		}
 	}
-	err = put(name, data)
+	err = WriteFile(home, name, data)
 	if errors.Is(err, fs.ErrNotExist) { // the first note ever
 		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
-			err = put(name, data)
+			err = WriteFile(home, name, data)
 		}
 	}
 	if err != nil {
@@ -199,27 +199,6 @@ func Sweep(home string, now time.Time) error {
 		return fmt.Errorf("sweep notes: %w", err)
 	}
 	return nil
-}
-
-// put writes a file under a temporary name and renames it, so that the daemon
-// sees whole notes only.
-func put(name string, data []byte) error {
-	temp := filepath.Join(filepath.Dir(name), durable.TempName(filepath.Base(name)))
-	file, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the name is ours
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	if cerr := file.Close(); err == nil {
-		err = cerr
-	}
-	if err == nil {
-		err = os.Rename(temp, name)
-	}
-	if err != nil {
-		_ = os.Remove(temp) // the first error says what is wrong
-	}
-	return err
 }
 
 // fileName makes a name that sorts by time and is new: two processes differ in

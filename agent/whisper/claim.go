@@ -10,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
 )
 
@@ -29,9 +30,15 @@ const (
 // that speaks at every prompt is not listened to.
 const Pace = 3
 
-// holdFile, in a session's folder, is there from the claim of a message on. Its
-// size is the number of prompts since.
-const holdFile = "hold"
+const (
+	// holdFile, in a session's folder, is there from the claim of a message on.
+	// Its size is the number of prompts since.
+	holdFile = "hold"
+
+	// freeFile is what it is called while nothing is held back. To rename a file
+	// costs a hook less than to make one, which can take as long as starting it.
+	freeFile = "free"
+)
 
 // Limit bounds a claim.
 type Limit struct {
@@ -73,24 +80,64 @@ func Prompted(home, session string) error {
 		return fmt.Errorf("count prompt: %w", err)
 	}
 	hold := filepath.Join(dir, holdFile)
-	file, err := os.OpenFile(hold, os.O_WRONLY|os.O_APPEND, 0) //nolint:gosec // the name is ours
-	if errors.Is(err, fs.ErrNotExist) {
+	info, err := os.Stat(hold)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil // nothing is held back
-	}
-	if err != nil {
-		return fmt.Errorf("count prompt: %w", err)
-	}
-	defer func() { _ = file.Close() }() // one byte more or less
-	info, err := file.Stat()
-	if err == nil && info.Size() < Pace-1 {
-		_, err = file.Write([]byte{'.'})
-	} else {
-		err = os.Remove(hold)
+	case err == nil && info.Size() < Pace-1:
+		err = count(hold)
+	case err == nil:
+		err = release(dir)
 	}
 	if err != nil {
 		return fmt.Errorf("count prompt: %w", err)
 	}
 	return nil
+}
+
+// count notes one prompt more.
+func count(hold string) error {
+	file, err := durable.Open(hold, os.O_WRONLY|os.O_APPEND, 0)
+	if err != nil {
+		return err
+	}
+	_, err = file.Write([]byte{'.'})
+	return errors.Join(err, file.Close())
+}
+
+// release lets the next message be shown. Where nothing is held back that is
+// success.
+func release(dir string) error {
+	hold := filepath.Join(dir, holdFile)
+	err := os.Truncate(hold, 0)
+	if err == nil {
+		err = os.Rename(hold, filepath.Join(dir, freeFile))
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// provide leaves a session's folder the file that a claim renames, unless it
+// has it. A hook that holds a message back at this very moment makes a second
+// one: then one message is shown sooner than it should.
+func provide(dir string) error {
+	for _, name := range []string{holdFile, freeFile} {
+		if _, err := os.Lstat(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return create(filepath.Join(dir, freeFile))
+}
+
+// create makes an empty file, and fails when there is one.
+func create(name string) error {
+	file, err := durable.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
 }
 
 // Claim takes what waits for a session, as far as it fits, and returns the text
@@ -155,7 +202,7 @@ func (c *claim) one(w candidate) {
 	}
 	if !take(c.dir, w.name, to, c.now) {
 		if w.message() {
-			c.release()
+			_ = release(c.dir) // else the next one waits for some prompts
 		}
 		return // another hook prints it
 	}
@@ -172,16 +219,12 @@ func (c *claim) turn() bool {
 	if c.spoke {
 		return false
 	}
-	file, err := os.OpenFile(filepath.Join(c.dir, holdFile), os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return false
+	hold := filepath.Join(c.dir, holdFile)
+	err := os.Rename(filepath.Join(c.dir, freeFile), hold)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = create(hold) // another hook was first, or there is none yet
 	}
-	return file.Close() == nil
-}
-
-// release lets the next message be shown after all.
-func (c *claim) release() {
-	_ = os.Remove(filepath.Join(c.dir, holdFile)) // else it waits for some prompts
+	return err == nil
 }
 
 // candidate is a whisper that waits, with the name of its file.

@@ -157,10 +157,10 @@ func Started(home, session string, now time.Time) error {
 		return fmt.Errorf("note start: %w", err)
 	}
 	data := []byte(strconv.FormatInt(now.UnixNano(), 36))
-	err = os.WriteFile(path, data, 0o600)
+	err = note.WriteFile(home, path, data)
 	if errors.Is(err, fs.ErrNotExist) {
 		if err = os.MkdirAll(filepath.Dir(path), 0o700); err == nil {
-			err = os.WriteFile(path, data, 0o600)
+			err = note.WriteFile(home, path, data)
 		}
 	}
 	if err != nil {
@@ -296,11 +296,5 @@ func lineSet(text string) map[string]bool {
 // context is gone, too.
 func stage(home string, w Whisper) error {
 	mkdir := func(dir string) error { return os.MkdirAll(dir, 0o700) }
-	return store(home, w, mkdir, func(name string, data []byte) error {
-		temp := filepath.Join(filepath.Dir(name), durable.TempName(strconv.Itoa(os.Getpid())+"-"+filepath.Base(name)))
-		if err := os.WriteFile(temp, data, 0o600); err != nil {
-			return err
-		}
-		return os.Rename(temp, name)
-	})
+	return store(home, w, mkdir, func(name string, data []byte) error { return note.WriteFile(home, name, data) })
 }

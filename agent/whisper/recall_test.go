@@ -2,6 +2,7 @@ package whisper_test
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -47,6 +48,54 @@ func TestPaceCountsWhatWasHeard(t *testing.T) {
 	if _, _, got := claim(t, home, now, whisper.Limit{}); len(got) != 1 {
 		t.Error("the prompt after one that was taken back shows nothing")
 	}
+}
+
+// TestPaceOfAnotherMake: sessions whose folder has nothing to rename, as those
+// of a version before, keep the pace, too.
+func TestPaceOfAnotherMake(t *testing.T) {
+	home := t.TempDir()
+	put(t, home, example(1), example(2))
+	free := filepath.Join(home, "whispers", session, "free")
+	if err := os.Remove(free); err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 0, 0, 1} { // at the first prompt, and the three after it
+		if err := whisper.Prompted(home, session); err != nil {
+			t.Fatal(err)
+		}
+		if _, _, got := claim(t, home, now, whisper.Limit{}); len(got) != want {
+			t.Errorf("prompt %d shows %v, want %d", i, got, want)
+		}
+	}
+	if err := whisper.Return(home, session, "w-1", now); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(free); err != nil {
+		t.Errorf("after a message that was not heard: %v", err)
+	}
+}
+
+// TestAClaimMakesNoFile: making one can take as long as starting the hook.
+func TestAClaimMakesNoFile(t *testing.T) {
+	home := t.TempDir()
+	put(t, home, example(1))
+	before := files(t, home)
+	if _, _, got := claim(t, home, now, whisper.Limit{}); len(got) != 1 {
+		t.Fatal("nothing was claimed")
+	}
+	if diff := cmp.Diff(before, files(t, home)); diff != "" {
+		t.Errorf("a claim changed how many files there are (-before +after):\n%s", diff)
+	}
+}
+
+// files counts the files below a folder.
+func files(t *testing.T, dir string) (n int) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { n++; return nil })
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n
 }
 
 func TestPaceOfParallelHooks(t *testing.T) {

@@ -151,6 +151,9 @@ func store(home string, w Whisper, mkdir func(string) error, write func(string, 
 		if known, err = ready(dir, w.ID, mkdir); known {
 			return nil
 		}
+		if err == nil && w.message() {
+			err = provide(dir)
+		}
 		if err == nil {
 			err = write(filepath.Join(dir, waiting, name), data)
 		}
@@ -279,7 +282,7 @@ func Return(home, session, id string, now time.Time) error {
 		return fmt.Errorf("return whisper: %w", err)
 	}
 	// It was not heard, so it keeps no other one back.
-	if err := os.Remove(filepath.Join(dir, holdFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := release(dir); err != nil {
 		return fmt.Errorf("return whisper: %w", err)
 	}
 	return nil
@@ -378,7 +381,7 @@ func sweep(dir string, now time.Time) error {
 			return errors.Join(append(errs, err)...)
 		}
 	}
-	for _, state := range []string{waiting, claimed, done, holdFile, "."} {
+	for _, state := range []string{waiting, claimed, done, holdFile, freeFile, "."} {
 		errs = append(errs, durable.Remove(filepath.Join(dir, state)))
 	}
 	return errors.Join(errs...)

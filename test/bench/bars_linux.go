@@ -28,6 +28,7 @@ var errMissed = errors.New("a bar is missed")
 // barCase is what the hook is called with.
 type barCase struct {
 	event, name string
+	first       bool // the session's first call for this event, of which a session has seven
 	whisper     bool
 	size        int64 // of the transcript
 }
@@ -124,9 +125,10 @@ func (b *hookBars) measure(ctx context.Context) ([]bar, error) {
 	var rows []bar
 	medians := map[int64]time.Duration{}
 	for _, c := range []barCase{
-		{event: "SessionStart", name: "a new session", size: 1 << 20},
+		{event: "SessionStart", name: "a new session", size: 1 << 20, first: true},
 		{event: "UserPromptSubmit", name: "nothing new", size: 1 << 20},
 		{event: "UserPromptSubmit", name: "one whisper", size: 1 << 20, whisper: true},
+		{event: "PreToolUse", name: "the session's first", size: 1 << 20, first: true},
 		{event: "PreToolUse", name: "nothing new", size: 1 << 20},
 		{event: "PreToolUse", name: "one whisper", size: 1 << 20, whisper: true},
 		{event: "Stop", name: "transcript of 1 MB", size: 1 << 20},
@@ -169,45 +171,24 @@ func (b *hookBars) pairs(ctx context.Context, c barCase) (ours, floor []float64,
 	const warm = 5
 	for i := range b.runs + warm {
 		b.sessions++
-		session := fmt.Sprintf("00000000-0000-4000-8000-%012d", b.sessions)
-		key := scenario{Event: c.event, Case: c.name}.key()
-		env := []string{
-			"HOME=" + b.work, "PATH=" + os.Getenv("PATH"), "UNDERSONG_HOME=" + b.home, "CLAUDE_PROJECT_DIR=" + cwd,
-			"HOOKBENCH_EVENT=" + key, "HOOKBENCH_CASE=" + c.name, "HOOKBENCH_SESSION=" + session, "HOOKBENCH_RUN=" + fmt.Sprint(i),
+		r := barRun{
+			barCase: c, path: path, cwd: cwd, key: scenario{Event: c.event, Case: c.name}.key(), run: i,
+			session: fmt.Sprintf("00000000-0000-4000-8000-%012d", b.sessions),
 		}
-		self, err := os.Executable()
-		if err != nil {
+		if !c.first {
+			if _, _, err := b.call(ctx, b.hook, r, "before"); err != nil {
+				return nil, nil, err
+			}
+		}
+		if err := b.seed(ctx, r); err != nil {
 			return nil, nil, err
-		}
-		seed := exec.CommandContext(ctx, self, "seed")
-		seed.Env = env
-		if out, err := seed.CombinedOutput(); err != nil {
-			return nil, nil, fmt.Errorf("seed: %w: %s", err, out)
-		}
-		in, err := json.Marshal(obj{
-			"session_id": session, "transcript_path": path, "cwd": cwd, "permission_mode": "acceptEdits", "hook_event_name": c.event,
-			"source": "startup", "prompt": "What next?", "prompt_id": fmt.Sprintf("prompt_%s_%d", key, i),
-			"tool_name": "Bash", "tool_use_id": fmt.Sprintf("toolu_%s_%d", key, i), "tool_input": obj{"command": "go test ./..."},
-			"stop_hook_active": false,
-		})
-		if err != nil {
-			return nil, nil, err
-		}
-		call := func(program string) (float64, []byte, error) {
-			cmd := exec.CommandContext(ctx, program)
-			var out bytes.Buffer
-			cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = env, cwd, bytes.NewReader(in), &out, &out
-			begin := now()
-			err := cmd.Run()
-			return ms(now().Sub(begin)), out.Bytes(), err
 		}
 		var took [2]float64
 		for turn := range 2 { // who goes first changes
 			which := (turn + i) % 2
-			program := []string{b.hook, b.empty}[which]
 			var out []byte
-			if took[which], out, err = call(program); err != nil {
-				return nil, nil, fmt.Errorf("%s: %w: %s", program, err, out)
+			if took[which], out, err = b.call(ctx, []string{b.hook, b.empty}[which], r, "now"); err != nil {
+				return nil, nil, err
 			}
 			if which == 0 && c.whisper != bytes.Contains(out, []byte("additionalContext")) {
 				return nil, nil, fmt.Errorf("call %d said %q", i, out)
@@ -218,6 +199,57 @@ func (b *hookBars) pairs(ctx context.Context, c barCase) (ours, floor []float64,
 		}
 	}
 	return ours, floor, nil
+}
+
+// barRun is one run of a case, in a session of its own.
+type barRun struct {
+	barCase
+	path, cwd, key, session string
+	run                     int
+}
+
+func (b *hookBars) env(r barRun) []string {
+	return []string{
+		"HOME=" + b.work, "PATH=" + os.Getenv("PATH"), "UNDERSONG_HOME=" + b.home, "CLAUDE_PROJECT_DIR=" + r.cwd,
+		"HOOKBENCH_EVENT=" + r.key, "HOOKBENCH_CASE=" + r.name, "HOOKBENCH_SESSION=" + r.session, "HOOKBENCH_RUN=" + fmt.Sprint(r.run),
+	}
+}
+
+// seed leaves in the state directory what a daemon does.
+func (b *hookBars) seed(ctx context.Context, r barRun) error {
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	cmd := exec.CommandContext(ctx, self, "seed")
+	cmd.Env = b.env(r)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("seed: %w: %s", err, out)
+	}
+	return nil
+}
+
+// call runs a program with the event of a run on its stdin, and returns how many
+// milliseconds that took and what it printed. The id is that of the prompt and
+// of the tool call: the hook drops one that it has seen.
+func (b *hookBars) call(ctx context.Context, program string, r barRun, id string) (float64, []byte, error) {
+	in, err := json.Marshal(obj{
+		"session_id": r.session, "transcript_path": r.path, "cwd": r.cwd, "permission_mode": "acceptEdits", "hook_event_name": r.event,
+		"source": "startup", "prompt": "What next?", "prompt_id": fmt.Sprintf("prompt_%s_%d_%s", r.key, r.run, id),
+		"tool_name": "Bash", "tool_use_id": fmt.Sprintf("toolu_%s_%d_%s", r.key, r.run, id), "tool_input": obj{"command": "go test ./..."},
+		"stop_hook_active": false,
+	})
+	if err != nil {
+		return 0, nil, err
+	}
+	cmd := exec.CommandContext(ctx, program)
+	var out bytes.Buffer
+	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = b.env(r), r.cwd, bytes.NewReader(in), &out, &out
+	begin := now()
+	if err := cmd.Run(); err != nil {
+		return 0, nil, fmt.Errorf("%s: %w: %s", program, err, out.Bytes())
+	}
+	return ms(now().Sub(begin)), out.Bytes(), nil
 }
 
 // at is the percentile of some figures.

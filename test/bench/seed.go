@@ -28,6 +28,9 @@ func cmdSeed() error {
 	if err != nil {
 		return fmt.Errorf("seed: %w", err)
 	}
+	if err := note.Provide(home); err != nil {
+		return fmt.Errorf("seed: %w", err)
+	}
 	if !strings.Contains(os.Getenv("HOOKBENCH_CASE"), "one whisper") {
 		return nil
 	}

@@ -1,6 +1,7 @@
 package durable
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"io"
@@ -284,10 +285,13 @@ func RemoveTemps(dir string) error {
 	return errors.Join(errs...)
 }
 
+// readFirst is how much is read at first, in bytes: most of our files whole.
+const readFirst = 4 << 10
+
 // ReadFile returns a file's content, or ErrTooLarge when it has more than
 // limit bytes, of which it then reads no more.
 func ReadFile(name string, limit int64) ([]byte, error) {
-	file, err := os.Open(name) //nolint:gosec // callers build the name
+	file, err := Open(name, os.O_RDONLY, 0)
 	if err != nil {
 		return nil, err
 	}
@@ -306,12 +310,12 @@ func ReadFileIn(root *os.Root, name string, limit int64) ([]byte, error) {
 
 func readAll(file *os.File, limit int64) ([]byte, error) {
 	defer func() { _ = file.Close() }() // only read
-	data, err := io.ReadAll(io.LimitReader(file, limit+1))
-	if err != nil {
+	data := bytes.NewBuffer(make([]byte, 0, readFirst))
+	if _, err := data.ReadFrom(io.LimitReader(file, limit+1)); err != nil {
 		return nil, err
 	}
-	if int64(len(data)) > limit {
+	if int64(data.Len()) > limit {
 		return nil, ErrTooLarge
 	}
-	return data, nil
+	return data.Bytes(), nil
 }

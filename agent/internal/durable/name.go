@@ -14,13 +14,15 @@ const maxName = 200
 // ErrName is returned for a string that cannot become the name of a file.
 var ErrName = errors.New("not usable as a name")
 
-// reserved are the names that Windows keeps for devices, with any extension.
-var reserved = map[string]bool{
-	"con": true, "prn": true, "aux": true, "nul": true, "conin$": true, "conout$": true, "clock$": true,
-	"com0": true, "com1": true, "com2": true, "com3": true, "com4": true,
-	"com5": true, "com6": true, "com7": true, "com8": true, "com9": true,
-	"lpt0": true, "lpt1": true, "lpt2": true, "lpt3": true, "lpt4": true,
-	"lpt5": true, "lpt6": true, "lpt7": true, "lpt8": true, "lpt9": true,
+// reserved reports whether Windows keeps a name for a device, with any extension.
+func reserved(name string) bool {
+	switch name {
+	case "con", "prn", "aux", "nul", "conin$", "conout$", "clock$",
+		"com0", "com1", "com2", "com3", "com4", "com5", "com6", "com7", "com8", "com9",
+		"lpt0", "lpt1", "lpt2", "lpt3", "lpt4", "lpt5", "lpt6", "lpt7", "lpt8", "lpt9":
+		return true
+	}
+	return false
 }
 
 // SafeName returns the name under which an identifier is stored. Two
@@ -40,10 +42,13 @@ func SafeName(id string) (string, error) {
 	for i := range len(id) {
 		c := id[i]
 		plain := c >= 'a' && c <= 'z' || c >= '0' && c <= '9' || c == '-'
-		if plain && (i > 0 || !reserved[id]) {
+		if plain && (i > 0 || !reserved(id)) {
 			b.WriteByte(c)
 		} else {
-			fmt.Fprintf(&b, "_%02x", c)
+			const digits = "0123456789abcdef"
+			b.WriteByte('_')
+			b.WriteByte(digits[c>>4])
+			b.WriteByte(digits[c&15])
 		}
 		if b.Len() > maxName {
 			return "", fmt.Errorf("identifier is too long: %w", ErrName)
