@@ -1,8 +1,6 @@
 package hook
 
 import (
-	"bytes"
-	"encoding/json"
 	"errors"
 	"io"
 	"os"
@@ -10,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/undersong-dev/undersong/agent/internal/object"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/internal/crash"
@@ -212,15 +211,18 @@ func (h call) speaks() bool {
 	return false
 }
 
-// output is what Claude Code reads. There is no decision in it.
-type output struct {
-	SystemMessage      string    `json:"systemMessage,omitempty"`
-	HookSpecificOutput *specific `json:"hookSpecificOutput,omitempty"`
-}
-
-type specific struct {
-	HookEventName     string `json:"hookEventName"`
-	AdditionalContext string `json:"additionalContext"`
+// output returns what Claude Code reads: a line with what the person sees and
+// what the agent is given, each unless it is empty. There is no decision in it.
+func output(event, notices, text string) []byte {
+	var o object.Writer
+	o.Some("systemMessage", notices)
+	if text != "" {
+		var specific object.Writer
+		specific.String("hookEventName", event)
+		specific.String("additionalContext", text)
+		o.Object("hookSpecificOutput", &specific)
+	}
+	return append(o.Bytes(), '\n')
 }
 
 // bypass is the permission mode in which nobody is asked before a tool runs.
@@ -297,18 +299,8 @@ func (h call) whispers() ([]byte, error) {
 	if h.deaf() {
 		notices = strings.TrimPrefix(notices+"; "+deafLine, "; ")
 	}
-	o := output{SystemMessage: notices}
-	if text != "" {
-		o.HookSpecificOutput = &specific{HookEventName: h.event, AdditionalContext: text}
-	}
-	if o == (output{}) {
+	if notices == "" && text == "" {
 		return nil, errors.Join(errs...)
 	}
-	var line bytes.Buffer
-	encoder := json.NewEncoder(&line)
-	encoder.SetEscapeHTML(false) // people read it in the transcript
-	if err := encoder.Encode(o); err != nil {
-		errs = append(errs, err)
-	}
-	return line.Bytes(), errors.Join(errs...)
+	return output(h.event, notices, text), errors.Join(errs...)
 }

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"io"
 	"strings"
+	"unicode/utf8"
 )
 
 const (
@@ -263,6 +264,9 @@ func (s scanner) next() (byte, error) {
 
 // unquote decodes the inside of a JSON string.
 func unquote(raw []byte) (string, bool) {
+	if !bytes.ContainsFunc(raw, func(r rune) bool { return r < ' ' || r >= utf8.RuneSelf || r == '\\' || r == '"' }) {
+		return string(raw), true // as nearly always
+	}
 	var text string
 	quoted := append(append([]byte{'"'}, raw...), '"')
 	if err := json.Unmarshal(quoted, &text); err != nil {

@@ -5,12 +5,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
 	"os"
 	"path/filepath"
 	"runtime"
 	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/object"
 )
 
 // Version is the version of Config and Note. A file with a higher one was
@@ -120,18 +122,46 @@ func load(home, file string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("read %s: %w: %w", file, ErrConfig, err)
 	}
-	var read stored
-	if err := json.Unmarshal(data, &read); err != nil {
+	c, madeFor, err := parseConfig(data)
+	if err != nil {
 		return Config{}, fmt.Errorf("parse %s: %w: %w", file, ErrConfig, err)
 	}
-	c := read.Config
-	if read.Home != "" && !sameFolder(read.Home, home) {
+	if madeFor != "" && !sameFolder(madeFor, home) {
 		return Config{}, fmt.Errorf("%s was made for another folder: %w", file, ErrConfig)
 	}
 	if c.Version < 1 || c.Version > Version {
 		return Config{}, fmt.Errorf("%s has version %d, this undersong knows %d: %w", file, c.Version, Version, ErrConfig)
 	}
 	return c, nil
+}
+
+// parseConfig reads what SaveConfig writes: the configuration, and the folder
+// that it was made for.
+func parseConfig(data []byte) (c Config, home string, err error) {
+	o, err := object.Parse(data)
+	if err != nil {
+		return Config{}, "", err
+	}
+	c = Config{
+		Version:     int(o.Int("version")),
+		Server:      o.String("server"),
+		Context:     o.String("context"),
+		Kubeconfig:  o.String("kubeconfig"),
+		Namespace:   o.String("namespace"),
+		Memory:      o.String("memory"),
+		StoreHost:   o.String("storeHost"),
+		Owner:       o.String("owner"),
+		Workstation: o.String("workstation"),
+		Daemon:      o.String("daemon"),
+		Env:         o.StringMap("env"),
+		ConsentedAt: o.Time("consentedAt"),
+		Exclude:     o.Strings("exclude"),
+		Recall:      Recall(o.String("recall")),
+		Off:         o.Bool("off"),
+		// Longer than a life is for ever, too.
+		IdleExitSeconds: int32(max(min(o.Int("idleExitSeconds"), math.MaxInt32), math.MinInt32)),
+	}
+	return c, o.String("home"), o.Err()
 }
 
 // stored is a configuration as it lies on the disk, with the folder that it was

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/object"
 )
 
 const (
@@ -112,11 +113,7 @@ type File struct {
 // as much as starting the process. So the first of its kind stays in
 // notes/same/, under its hash, and the next ones are links to it.
 func Write(home string, n Note) error {
-	n.Version = Version
-	data, err := json.Marshal(n)
-	if err != nil {
-		return fmt.Errorf("format note: %w", err)
-	}
+	data := n.format()
 	if len(data) > maxNote {
 		return fmt.Errorf("write note: %w", durable.ErrTooLarge)
 	}
@@ -129,7 +126,7 @@ func Write(home string, n Note) error {
 			return nil
 		}
 	}
-	err = WriteFile(home, name, data)
+	err := WriteFile(home, name, data)
 	if errors.Is(err, fs.ErrNotExist) { // the first note ever
 		if err = os.Mkdir(dir, 0o700); err == nil || errors.Is(err, fs.ErrExist) {
 			err = WriteFile(home, name, data)
@@ -140,6 +137,27 @@ func Write(home string, n Note) error {
 	}
 	share(name, same)
 	return nil
+}
+
+// format returns the content of a note's file.
+func (n Note) format() []byte {
+	var w object.Writer
+	w.Int("version", Version)
+	w.String("event", n.Event)
+	w.String("session", n.Session)
+	w.Some("transcript", n.Transcript)
+	w.Some("cwd", n.Cwd)
+	w.Some("projectDir", n.ProjectDir)
+	w.Some("source", n.Source)
+	w.Some("reason", n.Reason)
+	w.Some("agentID", n.AgentID)
+	w.Some("agentTranscript", n.AgentTranscript)
+	w.True("notification", n.Notification)
+	w.Some("entrypoint", n.Entrypoint)
+	w.True("nested", n.Nested)
+	w.Some("lettaMode", n.LettaMode)
+	w.Some("lettaHome", n.LettaHome)
+	return w.Bytes()
 }
 
 // Oldest returns when the oldest note that waits was written; the zero time
@@ -204,7 +222,9 @@ func Sweep(home string, now time.Time) error {
 // fileName makes a name that sorts by time and is new: two processes differ in
 // their id, one process in the random number.
 func fileName(at time.Time) string {
-	return fmt.Sprintf("%020d-%d-%016x%s", max(at.UnixNano(), 0), os.Getpid(), rand.Uint64(), suffix) //nolint:gosec // only has to be new
+	nanos := strconv.FormatInt(max(at.UnixNano(), 0), 10)
+	random := strconv.FormatUint(rand.Uint64(), 16) //nolint:gosec // only has to be new
+	return strings.Repeat("0", 20-len(nanos)) + nanos + "-" + strconv.Itoa(os.Getpid()) + "-" + random + suffix
 }
 
 // timeOf returns the time in a name.

@@ -1,11 +1,11 @@
 package note
 
 import (
-	"encoding/json"
 	"path/filepath"
 	"strings"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/object"
 )
 
 // PolicyFile is the file of the state directory in which the daemon keeps what
@@ -81,8 +81,14 @@ func LoadPolicy(home string) Policy {
 	if err != nil {
 		return p
 	}
-	var read Policy
-	if json.Unmarshal(data, &read) != nil || read.Version != 1 {
+	o, err := object.Parse(data)
+	if err != nil {
+		return p
+	}
+	read := Policy{
+		Version: int(o.Int("version")), Recall: o.Bool("recall"), Mode: Recall(o.String("mode")), MaxCharacters: int(o.Int("maxCharacters")),
+	}
+	if o.Err() != nil || read.Version != 1 {
 		return p
 	}
 	if read.Mode == "" {

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/object"
 	"github.com/undersong-dev/undersong/agent/note"
 )
 
@@ -76,8 +77,16 @@ func PutPlace(home string, p Place) error {
 
 // FindPlace returns what is recorded of a folder.
 func FindPlace(home, cwd string) (Place, bool) {
-	p, ok := getRecall[Place](recallPath(home, placeDir, cwd))
-	return p, ok && p.Version == Version && p.Cwd == cwd
+	data, err := durable.ReadFile(recallPath(home, placeDir, cwd), maxRecall)
+	if err != nil {
+		return Place{}, false
+	}
+	o, err := object.Parse(data)
+	if err != nil {
+		return Place{}, false
+	}
+	p := Place{Version: int(o.Int("version")), Cwd: o.String("cwd"), Project: o.String("project"), Recall: note.Recall(o.String("recall"))}
+	return p, o.Err() == nil && p.Version == Version && p.Cwd == cwd
 }
 
 // PutMemory records what is known of a project's memory.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/object"
 )
 
 const (
@@ -509,13 +510,46 @@ func read(path, session string) (Whisper, error) {
 	return w, nil
 }
 
+// parseFile reads what format writes.
+func parseFile(data []byte) (Whisper, error) {
+	o, err := object.Parse(data)
+	if err != nil {
+		return Whisper{}, err
+	}
+	source := o.Object("source")
+	w := Whisper{
+		Version: int(o.Int("version")),
+		ID:      o.String("id"),
+		Session: o.String("session"),
+		Project: o.String("project"),
+		Memory:  o.String("memory"),
+		Label:   o.String("label"),
+		Trust:   o.String("trust"),
+		Value:   o.String("value"),
+		Source: Source{
+			Session:      source.String("session"),
+			Workstation:  source.String("workstation"),
+			FromSegment:  source.Int("fromSegment"),
+			ToSegment:    source.Int("toSegment"),
+			Agent:        source.String("agent"),
+			Conversation: source.String("conversation"),
+			Revision:     source.String("revision"),
+		},
+		Text:    o.String("text"),
+		Notice:  o.String("notice"),
+		At:      o.Time("at"),
+		Expires: o.Time("expires"),
+	}
+	return w, o.Err()
+}
+
 func decode(path string) (Whisper, error) {
 	data, err := durable.ReadFile(path, maxFile)
 	if err != nil {
 		return Whisper{}, err
 	}
-	var w Whisper
-	if err := json.Unmarshal(data, &w); err != nil {
+	w, err := parseFile(data)
+	if err != nil {
 		return Whisper{}, fmt.Errorf("parse whisper: %w", err)
 	}
 	if w.Version < 1 || w.Version > Version {

@@ -21,6 +21,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/undersong-dev/undersong/agent/internal/object/objecttest"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/whisper"
 )
@@ -628,4 +629,31 @@ func FuzzClaimIsWithinItsBudget(f *testing.F) {
 			t.Errorf("%d tags for %d elements: %s", n, elements, text)
 		}
 	})
+}
+
+// TestFilesAreReadWhole: every field that is written is read.
+func TestFilesAreReadWhole(t *testing.T) {
+	home := t.TempDir()
+	var w whisper.Whisper
+	objecttest.Fill(&w)
+	w.Version, w.Session, w.Expires = whisper.Version, session, now.Add(time.Hour)
+	put(t, home, w)
+	got, err := whisper.Unheard(home, session)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]whisper.Whisper{w}, got); diff != "" {
+		t.Errorf("whisper (-written +read):\n%s", diff)
+	}
+
+	var p whisper.Place
+	objecttest.Fill(&p)
+	p.Version = whisper.Version
+	if err := whisper.PutPlace(home, p); err != nil {
+		t.Fatal(err)
+	}
+	found, ok := whisper.FindPlace(home, p.Cwd)
+	if diff := cmp.Diff(p, found); diff != "" || !ok {
+		t.Errorf("place (-written +read): %v\n%s", ok, diff)
+	}
 }

@@ -557,7 +557,7 @@ func poll(t *testing.T, what string, done func() bool) {
 func TestClosure(t *testing.T) {
 	const module = "github.com/undersong-dev/undersong/"
 	want := []string{
-		module + "agent/hook", module + "agent/internal/durable", module + "agent/note",
+		module + "agent/hook", module + "agent/internal/durable", module + "agent/internal/object", module + "agent/note",
 		module + "agent/whisper", module + "cmd/undersong-hook", module + "internal/crash",
 	}
 	for _, system := range []string{"linux", "darwin", "windows"} {

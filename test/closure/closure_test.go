@@ -62,6 +62,7 @@ func TestTheHookLinksTheStandardLibrary(t *testing.T) {
 		module + "/agent/note",
 		module + "/agent/whisper",
 		module + "/agent/internal/durable",
+		module + "/agent/internal/object",
 		module + "/internal/crash",
 	}
 	for _, system := range systems {

@@ -16,7 +16,7 @@ func Open(name string, flag int, perm os.FileMode) (*os.File, error) {
 		fd, err := syscall.Open(name, flag|syscall.O_CLOEXEC, uint32(perm.Perm()))
 		switch {
 		case err == nil:
-			return os.NewFile(uintptr(fd), name), nil //nolint:gosec // a descriptor is not negative
+			return os.NewFile(uintptr(fd), name), nil
 		case !errors.Is(err, syscall.EINTR):
 			return nil, &os.PathError{Op: "open", Path: name, Err: err}
 		}
