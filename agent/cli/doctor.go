@@ -198,7 +198,7 @@ func (d *doctor) settings() {
 		d.say(what, broken, "%s is not what Claude Code writes; it may ignore all of it", path)
 		return
 	}
-	command, err := d.hookCommand()
+	command, err := d.hookCommand(d.home)
 	if err != nil {
 		d.say(what, broken, "%v", err)
 		return

@@ -86,7 +86,7 @@ func TestDoctorFindsWhatIsWrongHere(t *testing.T) {
 			m := newMachine(t)
 			home, settings := filepath.Join(m.dir, "state"), filepath.Join(m.dir, ".claude", "settings.json")
 			configure(t, m, home, nil)
-			command, err := m.hookCommand()
+			command, err := m.hookCommand(home)
 			need(t, err)
 			_, err = installHooks(home, settings, command)
 			need(t, err)

@@ -32,7 +32,7 @@ func TestInitAsksBeforeItWritesHooks(t *testing.T) {
 			m.In, m.Terminal = strings.NewReader(tt.answer), func() bool { return tt.terminal }
 			home, path := filepath.Join(m.dir, "state"), filepath.Join(m.dir, ".claude", "settings.json")
 			need(t, os.MkdirAll(home, 0o700))
-			command, err := m.hookCommand()
+			command, err := m.hookCommand(home)
 			need(t, err)
 			need(t, m.hooks(home, command, tt.flags))
 			out := m.out.String()

@@ -110,7 +110,7 @@ func (s *System) init(ctx context.Context, f initFlags) error {
 	if err != nil {
 		return err
 	}
-	command, err := s.hookCommand()
+	command, err := s.hookCommand(home)
 	if err != nil {
 		return err // before anything is changed: without it nothing would work
 	}
@@ -340,7 +340,7 @@ func hooksThere(path, command string) bool {
 // managedSettings prints the file with which an administrator gives every user
 // the hooks. It is the file alone: where it belongs, stderr says.
 func (s *System) managedSettings() error {
-	command, err := s.hookCommand()
+	command, err := s.hookCommand("")
 	if err != nil {
 		return err
 	}

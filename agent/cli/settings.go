@@ -16,6 +16,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/note"
 )
 
 const (
@@ -37,7 +38,11 @@ func (s *System) hooksCommand() *cobra.Command {
 the binary beside this one. undersong init --install-hooks writes it for you.`,
 		Args: cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			command, err := s.hookCommand()
+			home, err := s.home()
+			if err != nil {
+				return err
+			}
+			command, err := s.hookCommand(home)
 			if err != nil {
 				return err
 			}
@@ -50,8 +55,9 @@ the binary beside this one. undersong init --install-hooks writes it for you.`,
 	}
 }
 
-// hookCommand returns the command line of the hook binary beside this one.
-func (s *System) hookCommand() (string, error) {
+// hookCommand returns the command line of the hook binary beside this one, for a
+// state directory. Without one, for everybody, each hook finds its user's own.
+func (s *System) hookCommand(home string) (string, error) {
 	self, err := s.Executable()
 	if err != nil {
 		return "", fmt.Errorf("find this binary: %w", err)
@@ -64,7 +70,11 @@ func (s *System) hookCommand() (string, error) {
 	if _, err := os.Stat(path); err != nil {
 		return "", fmt.Errorf("there is no %s beside %s: install both binaries into one folder", name, filepath.Base(self))
 	}
-	return quote(path), nil
+	command := quote(path)
+	if home != "" {
+		command += " " + note.HomeFlag + " " + quote(home)
+	}
+	return command, nil
 }
 
 // quote makes one word of a shell's command line. Claude Code starts hooks by
@@ -228,7 +238,8 @@ func oursIn(group json.RawMessage, command string) (ours, same bool) {
 	if json.Unmarshal(group, &g) != nil || len(g.Hooks) != 1 {
 		return false, false
 	}
-	binary := strings.Trim(strings.ReplaceAll(g.Hooks[0].Command, `\`, "/"), `'"`)
+	binary, _, _ := strings.Cut(g.Hooks[0].Command, " "+note.HomeFlag+" ")
+	binary = strings.Trim(strings.ReplaceAll(binary, `\`, "/"), `'"`)
 	binary = strings.TrimSuffix(binary[strings.LastIndex(binary, "/")+1:], ".exe")
 	return binary == hookBinary, g.Hooks[0].Command == command && g.Hooks[0].Timeout == hookSeconds
 }

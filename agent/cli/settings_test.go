@@ -41,8 +41,8 @@ func TestMergeKeepsEverythingElse(t *testing.T) {
 			kept:     []string{`"Notification": [{"hooks":[{"type":"command","command":"beep"}]}]`, "/usr/bin/other >&2 <x", `"x": 1`},
 		},
 		"older path": {
-			reason:   "our hook at another place is replaced, not added to",
-			settings: `{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"'/old place/undersong-hook'","timeout":10}]}],"PreToolUse":[{"matcher":"*","hooks":[{"type":"command","command":"C:\\old\\undersong-hook.exe"}]}]}}`,
+			reason:   "our hook at another place, or of another state directory, is replaced, not added to",
+			settings: `{"hooks":{"Stop":[{"hooks":[{"type":"command","command":"'/old place/undersong-hook' --home '/ho me/x'","timeout":10}]}],"PreToolUse":[{"matcher":"*","hooks":[{"type":"command","command":"C:\\old\\undersong-hook.exe"}]}]}}`,
 		},
 		"twice": {
 			reason:   "what fires twice is made one",

@@ -16,9 +16,12 @@ two or three small files and asks nobody.
 
 Claude Code runs a status line several times a minute. The hook's binary prints
 the same line and starts in a quarter of the time: configure that one, in
-~/.claude/settings.json, with the path that undersong hooks prints:
+~/.claude/settings.json, with the command that undersong hooks prints:
 
-  "statusLine": {"type": "command", "command": "/usr/local/bin/undersong-hook statusline"}
+  "statusLine": {
+    "type": "command",
+    "command": "/usr/local/bin/undersong-hook --home /home/ada/.local/state/undersong statusline"
+  }
 
 It prints one of: off · recorded for TEAM, N lines waiting · not recorded here ·
 not recorded, paused for 20 min · login needed · revoked · ready, team TEAM.
@@ -26,7 +29,11 @@ Where undersong init has not run it prints nothing.`,
 		Example: `  echo '{"session_id":"8d1f0c52-6a1b-4f6e-9d3c-2b7e5a90c4f1","cwd":"/home/ada/shop"}' | undersong statusline`,
 		Args:    cobra.NoArgs,
 		RunE: func(*cobra.Command, []string) error {
-			hook.StatusLine(s.In, s.Out, hook.Env{Now: s.Clock.Now})
+			home, err := s.home()
+			if err != nil {
+				return err
+			}
+			hook.StatusLine(s.In, s.Out, hook.Env{Now: s.Clock.Now, Home: home})
 			return nil
 		},
 	}

@@ -116,7 +116,7 @@ func TestAFileThatCameLaterIsNobodysToRemove(t *testing.T) {
 func TestUninstallKeepsWhatIsNotArchived(t *testing.T) {
 	m := newMachine(t)
 	home := filepath.Join(m.dir, "state")
-	put(t, filepath.Join(home, "config.json"), `{"version":1,"namespace":"n","memory":"m","consentedAt":"2026-01-01T00:00:00Z"}`)
+	configure(t, m, home, nil)
 	put(t, filepath.Join(home, "sessions", "s", "state.json"), `{"version":1,"sessionID":"s","segments":[{"seq":1},{"seq":2}]}`)
 	code, _, errs := m.run("uninstall", "--yes", "--erase")
 	if code == 0 || !strings.Contains(errs, "2 segments are not archived yet") || !strings.Contains(errs, "--discard") {

@@ -45,7 +45,6 @@ func (s *standin) pin(t *testing.T, project, label, value string) {
 // call runs the hook as the agent does.
 func (k *talk) call(event string, fields ...string) string {
 	k.m.t.Helper()
-	k.m.t.Setenv("UNDERSONG_HOME", k.m.home)
 	for _, name := range []string{"LETTA_MODE", "LETTA_HOME", "CLAUDE_PROJECT_DIR"} {
 		k.m.t.Setenv(name, "")
 	}
@@ -62,7 +61,7 @@ func (k *talk) call(event string, fields ...string) string {
 	stdin, err := json.Marshal(in)
 	must(k.m.t, err)
 	var out bytes.Buffer
-	hook.Run(bytes.NewReader(stdin), &out, hook.Env{Now: time.Now})
+	hook.Run(bytes.NewReader(stdin), &out, hook.Env{Now: time.Now, Home: k.m.home})
 	return out.String()
 }
 

@@ -38,19 +38,21 @@ const maxVariable = 4 << 10
 type Env struct {
 	// Now is the clock.
 	Now func() time.Time
+	// Home is the state directory, see note.HookHome. Without it nothing is done.
+	Home string
 }
 
 // Run reads one event from in and answers it on out. It always reads in to its
 // end, and it never fails: what goes wrong is left out and, where there is a
-// configuration, noted in hook.log. Of the environment it reads UNDERSONG_HOME,
-// the variables that tell the user's own folder, CLAUDE_CODE_ENTRYPOINT,
-// CLAUDE_ENV_FILE, CLAUDE_PID, CLAUDE_PROJECT_DIR, LETTA_MODE, LETTA_HOME and
-// UNDERSONG_SESSION.
+// configuration, noted in hook.log. Of the environment, which a repository's
+// settings can set, it reads CLAUDE_CODE_ENTRYPOINT, CLAUDE_ENV_FILE, CLAUDE_PID,
+// CLAUDE_PROJECT_DIR, LETTA_MODE, LETTA_HOME and UNDERSONG_SESSION.
 func Run(in io.Reader, out io.Writer, env Env) {
 	// A fault of ours must not stop a person's work.
 	defer func() { _ = recover() }()
 
-	home, config, state := configured()
+	home := env.Home
+	config, state := configured(home)
 	if state == unconfigured {
 		_, _ = io.Copy(io.Discard, in) // else the agent finds its pipe closed
 		return
@@ -88,22 +90,21 @@ const (
 )
 
 // configured returns the configuration, and what there is to do.
-func configured() (string, note.Config, state) {
-	home, err := note.Home()
-	if err != nil {
-		return "", note.Config{}, unconfigured
+func configured(home string) (note.Config, state) {
+	if !filepath.IsAbs(home) {
+		return note.Config{}, unconfigured
 	}
 	if strings.EqualFold(strings.TrimSpace(os.Getenv("LETTA_MODE")), "off") {
-		return home, note.Config{}, off // see markOff
+		return note.Config{}, off // see markOff
 	}
 	config, err := note.LoadConfig(home)
 	switch {
 	case err != nil:
-		return "", note.Config{}, unconfigured
+		return note.Config{}, unconfigured
 	case config.Off:
-		return home, config, off
+		return config, off
 	}
-	return home, config, on
+	return config, on
 }
 
 // markOff notes, once, that the session is switched off, and how large its

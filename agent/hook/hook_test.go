@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -44,10 +43,17 @@ func configure(t *testing.T, change func(*note.Config)) string {
 	return home
 }
 
-func run(stdin string) string {
+func run(stdin string) string { return runAt(stdin, now) }
+
+// runAt calls the hook with the state directory of configure.
+func runAt(stdin string, at time.Time) string {
 	var out bytes.Buffer
-	hook.Run(strings.NewReader(stdin), &out, hook.Env{Now: func() time.Time { return now }})
+	hook.Run(strings.NewReader(stdin), &out, env(at))
 	return out.String()
+}
+
+func env(at time.Time) hook.Env {
+	return hook.Env{Now: func() time.Time { return at }, Home: os.Getenv("UNDERSONG_HOME")}
 }
 
 // event returns stdin of an event; fields are name, value, name, value.
@@ -237,7 +243,7 @@ func TestSilence(t *testing.T) {
 			before := tree(t, home)
 			stdin := strings.NewReader(event("UserPromptSubmit", "prompt_id", "p"))
 			var out bytes.Buffer
-			hook.Run(stdin, &out, hook.Env{Now: time.Now})
+			hook.Run(stdin, &out, env(time.Now()))
 			if out.Len() > 0 {
 				t.Errorf("%s: printed %s", tc.reason, out.String())
 			}
@@ -440,9 +446,8 @@ func (panicReader) Read([]byte) (int, error) { panic("a fault of ours") }
 func TestRunNeverFails(t *testing.T) {
 	home := configure(t, nil)
 	put(t, home, "w", "words", "")
-	env := hook.Env{Now: func() time.Time { return now }}
-	hook.Run(panicReader{}, brokenWriter{}, env)
-	hook.Run(strings.NewReader(event("UserPromptSubmit")), brokenWriter{}, env)
+	hook.Run(panicReader{}, brokenWriter{}, env(now))
+	hook.Run(strings.NewReader(event("UserPromptSubmit")), brokenWriter{}, env(now))
 	// What could not be printed is shown again.
 	if err := whisper.Return(home, session, "w", now); err != nil {
 		t.Fatal(err)
@@ -469,7 +474,7 @@ func TestSweep(t *testing.T) {
 		{reason: "long after, as no second hook is", at: 20 * time.Minute, notes: 2},
 	} {
 		at := now.Add(step.at)
-		hook.Run(strings.NewReader(stdin), io.Discard, hook.Env{Now: func() time.Time { return at }})
+		runAt(stdin, at)
 		if err := hook.Sweep(home, at); err != nil {
 			t.Fatal(err)
 		}
@@ -532,11 +537,7 @@ func TestTheTeamsPolicyIsKept(t *testing.T) {
 func TestADaemonThatDoesNotStart(t *testing.T) {
 	home := configure(t, func(c *note.Config) { c.Daemon = "/nowhere/undersong" })
 	at := now
-	call := func(stdin string) string {
-		var out bytes.Buffer
-		hook.Run(strings.NewReader(stdin), &out, hook.Env{Now: func() time.Time { return at }})
-		return out.String()
-	}
+	call := func(stdin string) string { return runAt(stdin, at) }
 	if got := call(event("SessionStart", "source", "startup")); got != "" {
 		t.Errorf("at once: %s", got)
 	}

@@ -1,6 +1,7 @@
 package hook_test
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -12,12 +13,27 @@ import (
 // agentProcess starts a process with an environment, and returns its id.
 func agentProcess(t *testing.T, env ...string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), "sleep", "60")
+	cmd := exec.CommandContext(t.Context(), "cat")
 	cmd.Env = env
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _, _ = cmd.Process.Kill(), cmd.Wait() })
+	// Once it answers it has its environment: the system shows none before.
+	if _, err := in.Write([]byte("x")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadFull(out, make([]byte, 1)); err != nil {
+		t.Fatal(err)
+	}
 	return strconv.Itoa(cmd.Process.Pid)
 }
 

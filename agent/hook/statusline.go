@@ -42,7 +42,8 @@ func StatusLine(in io.Reader, out io.Writer, env Env) {
 	defer func() { _ = recover() }()
 
 	event, err := readInput(in)
-	home, config, state := configured()
+	home := env.Home
+	config, state := configured(home)
 	if state == unconfigured || err != nil {
 		return
 	}

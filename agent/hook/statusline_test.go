@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/note"
@@ -78,7 +77,7 @@ func TestStatusLine(t *testing.T) {
 				stdin = `{"session_id":"` + session + `","cwd":"/src/api","cost":{"total":1.5}}`
 			}
 			var out bytes.Buffer
-			hook.StatusLine(strings.NewReader(stdin), &out, hook.Env{Now: func() time.Time { return now }})
+			hook.StatusLine(strings.NewReader(stdin), &out, env(now))
 			if got := strings.TrimSuffix(out.String(), "\n"); got != tc.want || strings.Contains(got, "\n") {
 				t.Errorf("%s: %q, want %q", tc.reason, out.String(), tc.want)
 			}

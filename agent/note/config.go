@@ -126,7 +126,7 @@ func load(home, file string) (Config, error) {
 	if err != nil {
 		return Config{}, fmt.Errorf("parse %s: %w: %w", file, ErrConfig, err)
 	}
-	if madeFor != "" && !sameFolder(madeFor, home) {
+	if madeFor == "" || !sameFolder(madeFor, home) {
 		return Config{}, fmt.Errorf("%s was made for another folder: %w", file, ErrConfig)
 	}
 	if c.Version < 1 || c.Version > Version {
@@ -165,8 +165,7 @@ func parseConfig(data []byte) (c Config, home string, err error) {
 }
 
 // stored is a configuration as it lies on the disk, with the folder that it was
-// made for: one that was copied, or came with a repository that sets
-// UNDERSONG_HOME to a folder of its own, is refused.
+// made for: one that was copied, or came with a repository, is refused.
 type stored struct {
 	Config
 	Home string `json:"home,omitempty"`

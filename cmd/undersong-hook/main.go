@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/undersong-dev/undersong/agent/hook"
+	"github.com/undersong-dev/undersong/agent/note"
 )
 
 // version is set by the linker.
@@ -34,19 +35,22 @@ As a status line of Claude Code it says whether a session is recorded:
     undersong-hook statusline
 
 Flags:
-  --help     print this text
-  --version  print the version
+  --home DIR  the state directory, as undersong init writes it into the settings.
+              Without it, undersong's folder in your own, as the system's records
+              have it: the environment, which a repository can set, does not count
+  --help      print this text
+  --version   print the version
 `
 
 func main() {
 	// A reader that has gone must not end us with a signal.
 	signal.Ignore(syscall.SIGPIPE)
 
-	env := hook.Env{Now: time.Now} //nolint:forbidigo // where the hook gets its clock
-	// Other arguments are ignored: whatever a settings file says, the event
-	// comes on stdin.
-	if len(os.Args) == 2 {
-		switch os.Args[1] {
+	// What else stands in a settings file is ignored: the event comes on stdin.
+	home, args, _ := note.HookHome(os.Args[1:]) // without one nothing is done
+	env := hook.Env{Now: time.Now, Home: home}  //nolint:forbidigo // where the hook gets its clock
+	if len(args) == 1 {
+		switch args[0] {
 		case "--version":
 			_, _ = io.WriteString(os.Stdout, "undersong-hook "+version+"\n")
 			return

@@ -75,7 +75,7 @@ func configured(tb testing.TB, change func(*note.Config)) place {
 		tb.Fatal(err)
 	}
 	return place{home: home, env: []string{
-		"UNDERSONG_HOME=" + home, "HOME=" + tb.TempDir(), "PATH=" + os.Getenv("PATH"),
+		"HOME=" + tb.TempDir(), "PATH=" + os.Getenv("PATH"),
 		"CLAUDECODE=1", "CLAUDE_CODE_ENTRYPOINT=cli", "CLAUDE_CODE_MESSAGING_TOKEN=planted-token",
 	}}
 }
@@ -83,7 +83,7 @@ func configured(tb testing.TB, change func(*note.Config)) place {
 // command returns a call of the hook as Claude Code makes it.
 func (p place) command(tb testing.TB, stdin io.Reader) *exec.Cmd {
 	tb.Helper()
-	cmd := exec.CommandContext(tb.Context(), binary)
+	cmd := exec.CommandContext(tb.Context(), binary, note.HomeFlag, p.home)
 	cmd.Env, cmd.Dir, cmd.Stdin = p.env, tb.TempDir(), stdin
 	return cmd
 }
@@ -327,7 +327,7 @@ func TestClosedStdin(t *testing.T) {
 		t.Skip("needs a shell")
 	}
 	p := configured(t, nil)
-	cmd := exec.CommandContext(t.Context(), "sh", "-c", binary+" <&- ; echo $?")
+	cmd := exec.CommandContext(t.Context(), "sh", "-c", binary+" --home "+p.home+" <&- ; echo $?")
 	cmd.Env = p.env
 	out, err := cmd.CombinedOutput()
 	if err != nil || string(out) != "0\n" {
@@ -424,6 +424,45 @@ func fakeDaemon(dir string) {
 		if _, err := os.Stat(filepath.Join(dir, "stop")); err == nil {
 			return
 		}
+	}
+}
+
+// TestARepositoryNamesNoStateDirectory: a repository's settings set the hook's
+// environment, and a clone made with umask 077 has files of mode 0600. The
+// configuration names the program that the hook starts.
+func TestARepositoryNamesNoStateDirectory(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	mark, repository := t.TempDir(), t.TempDir()
+	carried := filepath.Join(repository, ".local", "state", "undersong")
+	if err := note.SaveConfig(carried, note.Config{
+		ConsentedAt: time.Now(), Daemon: self, Env: map[string]string{daemonVariable: mark},
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p := configured(t, nil)
+	for i, set := range [][]string{
+		{"UNDERSONG_HOME=" + carried},
+		{"UNDERSONG_HOME=/proc/self/cwd/.local/state/undersong"},
+		{"HOME=" + repository, "LOCALAPPDATA=" + filepath.Dir(carried)},
+		{"XDG_STATE_HOME=" + filepath.Dir(carried)},
+	} {
+		cmd := p.command(t, strings.NewReader(event("UserPromptSubmit", "prompt_id", fmt.Sprint("p", i))))
+		cmd.Env, cmd.Dir = append(slices.Clip(p.env), set...), repository
+		if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
+			t.Errorf("%q: %v: %s", set, err, out)
+		}
+		if notes, err := note.List(p.home); err != nil || len(notes) != i+1 {
+			t.Errorf("%q: %d notes in the person's own folder, %v", set, len(notes), err)
+		}
+	}
+	if files, err := os.ReadDir(carried); err != nil || len(files) != 1 {
+		t.Errorf("the repository's folder has %v, %v; want its configuration alone", files, err)
+	}
+	if started, err := os.ReadDir(mark); err != nil || len(started) > 0 {
+		t.Errorf("the repository's program was started: %v, %v", started, err)
 	}
 }
 

@@ -242,7 +242,7 @@ func (b *hookBars) call(ctx context.Context, program string, r barRun, id string
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd := exec.CommandContext(ctx, program)
+	cmd := exec.CommandContext(ctx, program, "--home", b.home)
 	var out bytes.Buffer
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = b.env(r), r.cwd, bytes.NewReader(in), &out, &out
 	begin := now()

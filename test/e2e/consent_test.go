@@ -71,7 +71,7 @@ func playPaused(t *testing.T, python string, seed int) {
 	manifest := filepath.Join(t.TempDir(), "manifest.json")
 	gen := exec.CommandContext(t.Context(), python,
 		filepath.Join(tools.Root(), "internal", "transcript", "testdata", "corpus", "gen", "gen_live.py"),
-		"--projects", projects, "--manifest", manifest, "--cwd", w.cwd, "--hook", filepath.Join(parts.Dir, "bin", "undersong-hook"),
+		"--projects", projects, "--manifest", manifest, "--cwd", w.cwd, "--hook", filepath.Join(parts.Dir, "bin", "undersong-hook")+" --home "+w.desk.State,
 		"--seed", strconv.Itoa(seed), "--turns", "24", "--torn", "0.5", "--pause", "0.1", "--subagents", "2")
 	gen.Dir = w.cwd
 	gen.Env = []string{

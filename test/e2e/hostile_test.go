@@ -89,7 +89,7 @@ func TestAHostileRepository(t *testing.T) {
 		"storeHost": "http://" + ear.address, "owner": "bob", "daemon": filepath.Join(cwd, "bin", "undersong"), "consentedAt": "2026-01-01T00:00:00Z",
 	})
 	w.must(err)
-	file(0o644, string(config), carried, "config.json")
+	file(0o600, string(config), carried, "config.json")
 	file(0o600, "apiVersion: v1\nkind: Config\ncurrent-context: c\nclusters: [{name: c, cluster: {server: 'https://"+ear.address+"'}}]\n"+
 		"contexts: [{name: c, context: {cluster: c, user: u}}]\nusers: [{name: u, user: {token: t}}]\n", cwd, "kubeconfig")
 	settings := map[string]string{
@@ -177,11 +177,11 @@ func TestAHostileRepository(t *testing.T) {
 			t.Errorf("%v: %v: %s", change, err, out)
 		}
 	}
-	// A state directory of the repository's own, as git would bring it.
+	// A state directory of the repository's own, as git brings it with umask 077.
 	for _, event := range []string{"SessionStart", "UserPromptSubmit", "Stop"} {
 		input := maps.Clone(odd)
 		input["hook_event_name"] = event
-		if out, err := ws.Hook(t.Context(), cwd, input, "UNDERSONG_HOME="+carried); err != nil || out != "" {
+		if out, err := ws.Hook(t.Context(), cwd, input, "UNDERSONG_HOME="+carried); err != nil || strings.Contains(out, cwd) {
 			t.Errorf("with the repository's own state directory: %v: %s", err, out)
 		}
 	}

@@ -204,7 +204,7 @@ func playLive(t *testing.T, python string, seed int) {
 	manifest := filepath.Join(t.TempDir(), "manifest.json")
 	args := []string{
 		filepath.Join(tools.Root(), "internal", "transcript", "testdata", "corpus", "gen", "gen_live.py"),
-		"--projects", projects, "--manifest", manifest, "--cwd", w.cwd, "--hook", filepath.Join(parts.Dir, "bin", "undersong-hook"),
+		"--projects", projects, "--manifest", manifest, "--cwd", w.cwd, "--hook", filepath.Join(parts.Dir, "bin", "undersong-hook") + " --home " + w.desk.State,
 		"--seed", strconv.Itoa(seed), "--turns", strconv.Itoa(liveTurns), "--torn", "0.5", "--pause", "0.05",
 		"--relocate", "--cut", "--truncate", "--foreign", "--subagents", "3",
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/google/uuid"
 
+	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/test/replay"
 	"github.com/undersong-dev/undersong/test/stack"
 )
@@ -54,7 +55,7 @@ func TestANewcomer(t *testing.T) {
 		"You are ada", "team "+w.team.Namespace, "git.example.com/lighthouse/**", "What was written before now is not sent", "The hooks are in "+settings, "takes what this workstation sends")
 	hooks, err := os.ReadFile(settings)
 	w.must(err)
-	if !bytes.Contains(hooks, []byte(filepath.Join(n.bin, "undersong-hook"))) || !bytes.Contains(hooks, []byte("say done <&>")) {
+	if !bytes.Contains(hooks, []byte(filepath.Join(n.bin, "undersong-hook")+" "+note.HomeFlag+" "+n.desk.State+`"`)) || !bytes.Contains(hooks, []byte("say done <&>")) {
 		t.Errorf("the settings are now\n%s", hooks)
 	}
 
@@ -146,6 +147,9 @@ func (n *newcomer) write(path, text string) {
 // run runs a binary of the folder in the repository, and returns all that a
 // terminal would show.
 func (n *newcomer) run(stdin, name string, args ...string) (string, error) {
+	if name == "undersong-hook" { // as the settings call it
+		args = append(args, note.HomeFlag, n.desk.State)
+	}
 	cmd := exec.CommandContext(n.t.Context(), filepath.Join(n.bin, name), args...)
 	cmd.Env, cmd.Dir, cmd.Stdin = n.env, n.cwd, strings.NewReader(stdin)
 	if name == "undersong-hook" {

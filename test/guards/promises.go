@@ -2,6 +2,7 @@ package main
 
 const (
 	onHook        = "./agent/hook"
+	onProgram     = "./cmd/undersong-hook"
 	onRead        = "./agent/read"
 	onSpool       = "./agent/spool"
 	onUpload      = "./agent/upload"
@@ -284,8 +285,8 @@ var promises = []guard{
 		},
 	},
 	{
-		name: "quiet/hostile-home", test: "TestAHostileRepository", in: onThread,
-		why: "a configuration that came with a repository, which names its own programs, is taken for the user's", says: `the person's files|the repository's own state directory`,
-		cuts: []cut{{"agent/note/config.go", "\tif err := private(info); err != nil {\n", "\tif err := private(info); err != nil && info == nil {\n"}},
+		name: "quiet/hostile-home", test: "TestARepositoryNamesNoStateDirectory", in: onProgram,
+		why: "the environment, which a repository's settings set, says where the hook finds the program that it starts", says: `the repository's program was started|notes in the person's own folder`,
+		cuts: []cut{{"cmd/undersong-hook/main.go", "\thome, args, _ := note.HookHome(os.Args[1:])", "\tif own, err := note.Home(); err == nil {\n\t\tos.Args = append(os.Args[:1:1], append([]string{note.HomeFlag, own}, os.Args[1:]...)...)\n\t}\n\thome, args, _ := note.HookHome(os.Args[1:])"}},
 	},
 }

@@ -260,8 +260,8 @@ var weaknesses = []guard{
 		why: "the hook works although init has not run", says: `made where init has not run`,
 		cuts: []cut{{
 			"agent/hook/hook.go",
-			"\tcase err != nil:\n\t\treturn \"\", note.Config{}, unconfigured\n",
-			"",
+			"\tcase err != nil:\n\t\treturn note.Config{}, unconfigured\n",
+			"\tcase err != nil && config.Off:\n\t\treturn note.Config{}, unconfigured\n",
 		}},
 	},
 	{

@@ -13,6 +13,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/undersong-dev/undersong/agent/note"
 )
 
 // startWithin bounds the start of a daemon on a busy machine.
@@ -104,7 +106,7 @@ func (w *Workstation) Hook(ctx context.Context, cwd string, input any, env ...st
 // HookRaw runs the hook with any stdin. The process that it is told of is one
 // that no session started, which a test's own may be.
 func (w *Workstation) HookRaw(ctx context.Context, cwd, stdin string, env ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong-hook"))
+	cmd := exec.CommandContext(ctx, filepath.Join(w.stack.bin, "undersong-hook"), note.HomeFlag, w.State)
 	cmd.Env = slices.Concat(w.env, w.Env, []string{
 		"CLAUDECODE=1", "CLAUDE_PROJECT_DIR=" + cwd, "CLAUDE_CODE_ENTRYPOINT=cli",
 		"CLAUDE_CODE_MESSAGING_TOKEN=token-of-the-harness", "CLAUDE_PID=1",

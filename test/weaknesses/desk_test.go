@@ -115,7 +115,7 @@ func (d *desk) event(name string, fields ...string) string {
 func (d *desk) hook(name string, fields ...string) string {
 	d.t.Helper()
 	var out bytes.Buffer
-	hook.Run(strings.NewReader(d.event(name, fields...)), &out, hook.Env{Now: time.Now})
+	hook.Run(strings.NewReader(d.event(name, fields...)), &out, hook.Env{Now: time.Now, Home: d.home})
 	d.oneObject(out.String())
 	return out.String()
 }

@@ -140,7 +140,7 @@ func TestW17(t *testing.T) {
 			group.Go(func() {
 				<-start
 				var out bytes.Buffer
-				hook.Run(strings.NewReader(stdin), &out, hook.Env{Now: time.Now})
+				hook.Run(strings.NewReader(stdin), &out, hook.Env{Now: time.Now, Home: d.home})
 				mu.Lock()
 				defer mu.Unlock()
 				copies += strings.Count(out.String(), "words")
@@ -294,7 +294,7 @@ func TestW26(t *testing.T) {
 		d.event("UserPromptSubmit") + strings.Repeat(" ", 1<<20), // what follows the object
 		"no JSON" + prompt,
 	} {
-		cmd := exec.CommandContext(t.Context(), program)
+		cmd := exec.CommandContext(t.Context(), program, note.HomeFlag, d.home)
 		in, err := cmd.StdinPipe()
 		d.must(err)
 		var out bytes.Buffer
@@ -324,7 +324,7 @@ func TestW32(t *testing.T) {
 		}
 		before := len(d.tree(d.user))
 		for _, event := range hook.Events() {
-			cmd := exec.CommandContext(t.Context(), program)
+			cmd := exec.CommandContext(t.Context(), program, note.HomeFlag, d.home)
 			cmd.Stdin = strings.NewReader(d.event(event))
 			out, err := cmd.CombinedOutput()
 			if err != nil || len(out) > 0 {
@@ -368,11 +368,16 @@ func TestW37(t *testing.T) {
 		}
 		t.Chdir(d.cwd)
 		before := len(d.tree(d.user))
+		var err error
+		if d.home, err = note.Home(); err == nil {
+			t.Errorf("%v: the state directory is %s", env, d.home)
+		}
 		if out := d.hook("UserPromptSubmit"); out != "" {
 			t.Errorf("%v: printed %q", env, out)
 		}
-		if home, err := note.Home(); err == nil {
-			t.Errorf("%v: the state directory is %s", env, home)
+		own := env["UNDERSONG_HOME"]
+		if home, _, err := note.HookHome([]string{note.HomeFlag, own}); err == nil {
+			t.Errorf("%s %s: the state directory is %s", note.HomeFlag, own, home)
 		}
 		if after := len(d.tree(d.user)); after != before {
 			t.Errorf("%v: %d files, %d before", env, after, before)

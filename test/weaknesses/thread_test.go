@@ -343,8 +343,8 @@ func TestW31(t *testing.T) {
 		}
 	}
 	// Nothing but the program: no PATH, no other file beside it.
-	cmd := exec.CommandContext(t.Context(), binary(t))
-	cmd.Env = []string{"UNDERSONG_HOME=" + d.home, "HOME=" + d.user}
+	cmd := exec.CommandContext(t.Context(), binary(t), note.HomeFlag, d.home)
+	cmd.Env = []string{"HOME=" + d.user}
 	cmd.Stdin = strings.NewReader(d.event("Stop"))
 	if out, err := cmd.CombinedOutput(); err != nil || len(out) > 0 {
 		t.Errorf("the hook alone: %v: %s", err, out)

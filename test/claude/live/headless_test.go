@@ -204,7 +204,7 @@ func TestWhatOurHooksCost(t *testing.T) {
 	w.must(w.Prepare(w.cwd))
 	data, err := os.ReadFile(filepath.Join(w.desk.ClaudeDir(), "settings.json"))
 	w.must(err)
-	nothing := regexp.MustCompile(`"command": "[^"]*undersong-hook"`).ReplaceAll(data, []byte(`"command": "/bin/true"`))
+	nothing := regexp.MustCompile(`"command": "[^"]*undersong-hook[^"]*"`).ReplaceAll(data, []byte(`"command": "/bin/true"`))
 	if string(nothing) == string(data) {
 		t.Fatal("our hook is not in the settings")
 	}
