@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"testing"
 
@@ -79,8 +80,15 @@ func TestNotesWithoutSpareFiles(t *testing.T) {
 					t.Fatal(err)
 				}
 			}
-			if files, err := note.List(home); err != nil || len(files) != 3 {
+			files, err := note.List(home)
+			if err != nil || len(files) != 3 {
 				t.Errorf("%d notes, want 3: %v", len(files), err)
+			}
+			for _, file := range files {
+				info, err := os.Stat(filepath.Join(note.Dir(home), file.Name))
+				if err != nil || runtime.GOOS != "windows" && info.Mode().Perm() != 0o600 {
+					t.Errorf("a note of the hook's own: %v, %v", info.Mode(), err)
+				}
 			}
 		})
 	}
