@@ -11,6 +11,7 @@ import (
 
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 )
 
@@ -57,7 +58,7 @@ func (s *System) printJoin(ctx context.Context, f initFlags) error {
 	if p.rest, err = daemon.LoadREST(target.Kubeconfig, target.Context); err != nil {
 		return explain(err)
 	}
-	if p.client, err = daemon.NewClient(p.rest); err != nil {
+	if p.client, err = kube.New(p.rest); err != nil {
 		return err
 	}
 	if p.memory, err = s.findMemory(ctx, p); err != nil {

@@ -4,9 +4,8 @@ import (
 	"context"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 )
 
@@ -15,7 +14,7 @@ const askWithin = 30 * time.Second
 
 // cluster returns a client for the cluster that the configuration pins, with
 // the user's own rights. Nothing is asked yet.
-func (s *System) cluster(config note.Config) (client.WithWatch, error) {
+func (s *System) cluster(config note.Config) (*kube.Client, error) {
 	rest, err := daemon.LoadREST(config.Kubeconfig, config.Context)
 	if err != nil {
 		return nil, explain(err)
@@ -23,11 +22,11 @@ func (s *System) cluster(config note.Config) (client.WithWatch, error) {
 	if rest.Host != config.Server {
 		return nil, daemon.ErrOtherServer
 	}
-	return daemon.NewClient(rest)
+	return kube.New(rest)
 }
 
 // configured returns the configuration and a client for its cluster.
-func (s *System) configured() (note.Config, client.WithWatch, error) {
+func (s *System) configured() (note.Config, *kube.Client, error) {
 	home, err := s.home()
 	if err != nil {
 		return note.Config{}, nil, err

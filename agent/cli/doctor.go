@@ -20,11 +20,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
@@ -366,7 +366,7 @@ func (d *doctor) cluster(ctx context.Context) {
 	}
 	dates := &dateReader{}
 	rest.Wrap(func(next http.RoundTripper) http.RoundTripper { dates.next = next; return dates })
-	c, err := daemon.NewClient(rest)
+	c, err := kube.New(rest)
 	if err != nil {
 		d.say("kubeconfig", broken, "%v", err)
 		return
@@ -414,10 +414,10 @@ func (d *doctor) clock(server time.Time) {
 	d.say("clock", fine, "")
 }
 
-func (d *doctor) memory(ctx context.Context, c client.Client) {
+func (d *doctor) memory(ctx context.Context, c *kube.Client) {
 	const what = "memory"
 	m := &v1alpha1.TeamMemory{}
-	err := c.Get(ctx, client.ObjectKey{Namespace: d.config.Namespace, Name: d.config.Memory}, m)
+	err := c.Get(ctx, kube.Key{Namespace: d.config.Namespace, Name: d.config.Memory}, m)
 	switch {
 	case apierrors.IsNotFound(err):
 		d.say(what, broken, "there is no TeamMemory %s in %s any more; ask the team's lead", d.config.Memory, d.config.Namespace)
@@ -442,7 +442,7 @@ func (d *doctor) memory(ctx context.Context, c client.Client) {
 	}
 }
 
-func (d *doctor) workstation(ctx context.Context, c client.Client) {
+func (d *doctor) workstation(ctx context.Context, c *kube.Client) {
 	const what = "workstation"
 	registry, err := upload.OpenRegistry(d.home)
 	if err != nil {
@@ -450,7 +450,7 @@ func (d *doctor) workstation(ctx context.Context, c client.Client) {
 		return
 	}
 	w := &v1alpha1.Workstation{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: d.config.Namespace, Name: registry.Name()}, w)
+	err = c.Get(ctx, kube.Key{Namespace: d.config.Namespace, Name: registry.Name()}, w)
 	switch {
 	case apierrors.IsNotFound(err), err == nil && string(w.UID) != registry.UID():
 		d.say(what, broken, "%s was revoked in the cluster; if you may, run undersong init again", registry.Name())

@@ -13,11 +13,11 @@ import (
 
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/hook"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
@@ -377,7 +377,7 @@ func (s *System) settle(ctx context.Context, home string, waiting []upload.Wish,
 }
 
 // ask1 makes one request, unless it is made, and waits for its answer.
-func (s *System) ask1(ctx context.Context, c client.Client, home string, config note.Config, one upload.Wish, until time.Time) (string, error) {
+func (s *System) ask1(ctx context.Context, c *kube.Client, home string, config note.Config, one upload.Wish, until time.Time) (string, error) {
 	for {
 		within, cancel := asking(ctx)
 		result, err := upload.Forget(within, c, home, config.Namespace, one)

@@ -16,12 +16,12 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/statefile"
@@ -657,7 +657,7 @@ func (s *System) lookUpMemory(ctx context.Context, home string, config note.Conf
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	memory := &v1alpha1.TeamMemory{}
-	if err := c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: config.Memory}, memory); err != nil {
+	if err := c.Get(ctx, kube.Key{Namespace: config.Namespace, Name: config.Memory}, memory); err != nil {
 		return nil
 	}
 	view := status.OpenView(home)

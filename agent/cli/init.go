@@ -15,11 +15,11 @@ import (
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/rest"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/status"
@@ -94,7 +94,7 @@ connects nothing, and each user still runs init: before it the hooks do nothing.
 type plan struct {
 	config note.Config
 	rest   *rest.Config
-	client client.WithWatch
+	client *kube.Client
 	memory *v1alpha1.TeamMemory
 
 	// before is the configuration that this one follows, the zero value without
@@ -147,7 +147,7 @@ func (s *System) plan(ctx context.Context, f initFlags) (*plan, error) {
 	if target.Server != "" && target.Server != p.rest.Host {
 		return nil, errors.New("the kubeconfig's context names another API server than the join file")
 	}
-	if p.client, err = daemon.NewClient(p.rest); err != nil {
+	if p.client, err = kube.New(p.rest); err != nil {
 		return nil, err
 	}
 	if p.config.Owner, err = daemon.WhoAmI(ctx, p.client); err != nil {
@@ -185,14 +185,14 @@ func (s *System) findMemory(ctx context.Context, p *plan) (*v1alpha1.TeamMemory,
 	ns, name := p.config.Namespace, p.config.Memory
 	if name != "" {
 		memory := &v1alpha1.TeamMemory{}
-		err := p.client.Get(ctx, client.ObjectKey{Namespace: ns, Name: name}, memory)
+		err := p.client.Get(ctx, kube.Key{Namespace: ns, Name: name}, memory)
 		if apierrors.IsNotFound(err) {
 			return nil, fmt.Errorf("there is no TeamMemory %s in namespace %s: check both names, or ask the team lead to create it", safe(name), safe(ns))
 		}
 		return memory, explain(err)
 	}
 	list := &v1alpha1.TeamMemoryList{}
-	if err := p.client.List(ctx, list, client.InNamespace(ns)); err != nil {
+	if err := p.client.List(ctx, list, ns, nil); err != nil {
 		return nil, explain(err)
 	}
 	switch len(list.Items) {
@@ -510,7 +510,7 @@ func (s *System) known(ctx context.Context, home string, p *plan) (string, bool,
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	live := &v1alpha1.Workstation{}
-	err = p.client.Get(ctx, client.ObjectKey{Namespace: p.config.Namespace, Name: registry.Name()}, live)
+	err = p.client.Get(ctx, kube.Key{Namespace: p.config.Namespace, Name: registry.Name()}, live)
 	if apierrors.IsNotFound(err) {
 		return "", false, nil // it was revoked, or is of another cluster
 	}

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/upload"
 )
@@ -40,7 +41,7 @@ func (s *System) login(ctx context.Context) error {
 	if rest.Host != config.Server {
 		return daemon.ErrOtherServer
 	}
-	c, err := daemon.NewClient(rest)
+	c, err := kube.New(rest)
 	if err != nil {
 		return err
 	}

@@ -14,10 +14,10 @@ import (
 
 	"github.com/spf13/cobra"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 	"sigs.k8s.io/yaml"
 
 	"github.com/undersong-dev/undersong/agent/consent"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
@@ -296,7 +296,7 @@ func (s *System) memoryBlocks(ctx context.Context) ([]v1alpha1.MemoryBlock, erro
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	list := &v1alpha1.MemoryBlockList{}
-	if err := c.List(ctx, list, client.InNamespace(config.Namespace), client.MatchingFields{"spec.memoryRef.name": config.Memory}); err != nil {
+	if err := c.List(ctx, list, config.Namespace, kube.Fields{"spec.memoryRef.name": config.Memory}); err != nil {
 		return nil, explain(err)
 	}
 	// One that the controller does not act on has nothing to show.

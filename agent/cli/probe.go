@@ -6,9 +6,8 @@ import (
 	"net/http"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
 	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -26,7 +25,7 @@ var errNoGrant = errors.New("the controller has made no grant yet")
 // probe tries the way that every segment takes: it waits for a grant and puts
 // one small object into the first free slot, which nothing reads. No daemon
 // may run meanwhile.
-func (s *System) probe(ctx context.Context, home string, config note.Config, c client.Client) error {
+func (s *System) probe(ctx context.Context, home string, config note.Config, c *kube.Client) error {
 	registry, err := upload.OpenRegistry(home)
 	if err != nil {
 		return err
@@ -40,7 +39,7 @@ func (s *System) probe(ctx context.Context, home string, config note.Config, c c
 	defer cancel()
 	for {
 		live := &v1alpha1.Workstation{}
-		if err := c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: registry.Name()}, live); err != nil {
+		if err := c.Get(ctx, kube.Key{Namespace: config.Namespace, Name: registry.Name()}, live); err != nil {
 			if ctx.Err() != nil {
 				return errNoGrant
 			}

@@ -9,9 +9,9 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
@@ -75,7 +75,7 @@ func (s *System) clusterEntry(ctx context.Context, config note.Config, id string
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	live := &v1alpha1.Session{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: v1alpha1.SessionName(id, config.Owner)}, live)
+	err = c.Get(ctx, kube.Key{Namespace: config.Namespace, Name: v1alpha1.SessionName(id, config.Owner)}, live)
 	if apierrors.IsNotFound(err) {
 		return nil, "", nil
 	}

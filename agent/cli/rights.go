@@ -6,8 +6,8 @@ import (
 	"strings"
 
 	authorizationv1 "k8s.io/api/authorization/v1"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -24,7 +24,7 @@ var needed = []struct {
 
 // rights asks the API server what the user may not do that a workstation must.
 // Each entry is a resource with the verbs.
-func rights(ctx context.Context, c client.Client, namespace string) ([]string, error) {
+func rights(ctx context.Context, c *kube.Client, namespace string) ([]string, error) {
 	var lacks []string
 	for _, need := range needed {
 		var verbs []string
@@ -34,7 +34,7 @@ func rights(ctx context.Context, c client.Client, namespace string) ([]string, e
 					Namespace: namespace, Group: v1alpha1.GroupVersion.Group, Resource: need.resource, Verb: verb,
 				},
 			}}
-			if err := c.Create(ctx, review); err != nil {
+			if err := c.Create(ctx, review, ""); err != nil {
 				return nil, err
 			}
 			if !review.Status.Allowed {

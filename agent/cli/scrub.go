@@ -15,9 +15,9 @@ import (
 	"github.com/google/uuid"
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 	"github.com/undersong-dev/undersong/internal/redact"
 	"github.com/undersong-dev/undersong/internal/seal"
@@ -84,14 +84,14 @@ func (s *System) scrub(ctx context.Context, f scrubFlags) error {
 	if p.rest, err = daemon.LoadREST(target.Kubeconfig, target.Context); err != nil {
 		return explain(err)
 	}
-	if p.client, err = daemon.NewClient(p.rest); err != nil {
+	if p.client, err = kube.New(p.rest); err != nil {
 		return err
 	}
 	memory, err := s.findMemory(ctx, p)
 	if err != nil {
 		return err
 	}
-	key := client.ObjectKeyFromObject(memory)
+	key := kube.Key{Namespace: memory.Namespace, Name: memory.Name}
 	if f.drop != "" {
 		if err := s.changeScrubs(ctx, p.client, key, func(m *v1alpha1.TeamMemory) error { return dropScrub(m, f.drop) }); err != nil {
 			return err
@@ -139,7 +139,7 @@ func scrubSays(status *v1alpha1.ScrubStatus) string {
 }
 
 // askScrub writes the entry, and returns its id.
-func (s *System) askScrub(ctx context.Context, c client.Client, key client.ObjectKey, f scrubFlags) (string, error) {
+func (s *System) askScrub(ctx context.Context, c *kube.Client, key kube.Key, f scrubFlags) (string, error) {
 	if f.id != "" {
 		return f.id, s.changeScrubs(ctx, c, key, func(m *v1alpha1.TeamMemory) error {
 			i := slices.IndexFunc(m.Spec.Scrubs, func(e v1alpha1.Scrub) bool { return e.ID == f.id })
@@ -198,7 +198,7 @@ func dropScrub(m *v1alpha1.TeamMemory, id string) error {
 }
 
 // changeScrubs changes spec.scrubs and nothing else.
-func (s *System) changeScrubs(ctx context.Context, c client.Client, key client.ObjectKey, change func(*v1alpha1.TeamMemory) error) error {
+func (s *System) changeScrubs(ctx context.Context, c *kube.Client, key kube.Key, change func(*v1alpha1.TeamMemory) error) error {
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	for try := 1; ; try++ {
@@ -206,14 +206,18 @@ func (s *System) changeScrubs(ctx context.Context, c client.Client, key client.O
 		if err := c.Get(ctx, key, m); err != nil {
 			return explain(err)
 		}
-		before := m.DeepCopy()
+		before := slices.Clone(m.Spec.Scrubs)
 		if err := change(m); err != nil {
 			return err
 		}
-		if slices.Equal(before.Spec.Scrubs, m.Spec.Scrubs) {
+		if slices.Equal(before, m.Spec.Scrubs) {
 			return nil
 		}
-		err := c.Patch(ctx, m, client.MergeFromWithOptions(before, client.MergeFromWithOptimisticLock{}), client.FieldOwner(scrubFieldOwner))
+		var scrubs any // null: without any, the field is not there
+		if len(m.Spec.Scrubs) > 0 {
+			scrubs = m.Spec.Scrubs
+		}
+		err := c.Merge(ctx, m, map[string]any{"spec": map[string]any{"scrubs": scrubs}}, scrubFieldOwner)
 		switch {
 		case err == nil:
 			return nil
@@ -226,7 +230,7 @@ func (s *System) changeScrubs(ctx context.Context, c client.Client, key client.O
 }
 
 // scrubbed waits until a scrub is at its end.
-func (s *System) scrubbed(ctx context.Context, c client.Client, key client.ObjectKey, id string) (mode v1alpha1.ScrubMode, status *v1alpha1.ScrubStatus, err error) {
+func (s *System) scrubbed(ctx context.Context, c *kube.Client, key kube.Key, id string) (mode v1alpha1.ScrubMode, status *v1alpha1.ScrubStatus, err error) {
 	ticker := s.Clock.NewTicker(answerEvery)
 	defer ticker.Stop()
 	for {

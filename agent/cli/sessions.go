@@ -10,8 +10,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -70,19 +70,15 @@ func (s *System) sessions(ctx context.Context, f sessionsFlags) error {
 	}
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	opts := []client.ListOption{client.InNamespace(config.Namespace)}
-	fields := client.MatchingFields{}
+	which := kube.Fields{}
 	if !f.team {
-		fields["spec.owner"] = config.Owner
+		which["spec.owner"] = config.Owner
 	}
 	if f.project != "" {
-		fields["spec.project.remote"] = f.project
-	}
-	if len(fields) > 0 {
-		opts = append(opts, fields)
+		which["spec.project.remote"] = f.project
 	}
 	list := &v1alpha1.SessionList{}
-	if err := c.List(ctx, list, opts...); err != nil {
+	if err := c.List(ctx, list, config.Namespace, which); err != nil {
 		return explain(err)
 	}
 	rows := make([]sessionRow, 0, len(list.Items))

@@ -19,7 +19,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/consent"
 	"github.com/undersong-dev/undersong/agent/daemon"
@@ -394,9 +393,10 @@ func (s *System) unregister(ctx context.Context, home string, config note.Config
 	}
 	ctx, cancel := asking(ctx)
 	defer cancel()
-	live := &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{Namespace: config.Namespace, Name: registry.Name()}}
-	uid := types.UID(registry.UID())
-	err = c.Delete(ctx, live, client.Preconditions{UID: &uid})
+	live := &v1alpha1.Workstation{ObjectMeta: metav1.ObjectMeta{
+		Namespace: config.Namespace, Name: registry.Name(), UID: types.UID(registry.UID()),
+	}}
+	err = c.Delete(ctx, live)
 	if err != nil && !apierrors.IsNotFound(err) {
 		return "The cluster did not take this workstation's registration back; to end it: " + later
 	}

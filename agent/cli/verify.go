@@ -12,9 +12,9 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/read"
 	"github.com/undersong-dev/undersong/agent/spool"
@@ -273,7 +273,7 @@ func (s *System) fromCluster(ctx context.Context, config note.Config, p *proof, 
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	live := &v1alpha1.Session{}
-	err = c.Get(ctx, client.ObjectKey{Namespace: config.Namespace, Name: p.Name}, live)
+	err = c.Get(ctx, kube.Key{Namespace: config.Namespace, Name: p.Name}, live)
 	if apierrors.IsNotFound(err) {
 		p.Asked = false
 		if p.Segments > p.Archived {

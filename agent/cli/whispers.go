@@ -9,8 +9,8 @@ import (
 
 	"github.com/spf13/cobra"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -255,7 +255,7 @@ func (s *System) wrong(ctx context.Context, id string) error {
 	if name == "" {
 		name = v1alpha1.SessionName(k.Session, config.Owner)
 	}
-	key := client.ObjectKey{Namespace: config.Namespace, Name: name}
+	key := kube.Key{Namespace: config.Namespace, Name: name}
 	ctx, cancel := asking(ctx)
 	defer cancel()
 	q := v1alpha1.Request{ID: requestID(k.ID), Kind: v1alpha1.RequestWrongWhisper, Whisper: k.ID}
@@ -286,7 +286,7 @@ func requestID(id string) string {
 }
 
 // answer waits for the answer to a request until ctx is done.
-func (s *System) answer(ctx context.Context, c client.Client, key client.ObjectKey, id string) (v1alpha1.Answer, error) {
+func (s *System) answer(ctx context.Context, c *kube.Client, key kube.Key, id string) (v1alpha1.Answer, error) {
 	ticker := s.Clock.NewTicker(answerEvery)
 	defer ticker.Stop()
 	for {

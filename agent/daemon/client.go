@@ -11,21 +11,15 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/go-logr/logr"
 	authenticationv1 "k8s.io/api/authentication/v1"
-	authorizationv1 "k8s.io/api/authorization/v1"
-	apimeta "k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
-	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
 var (
@@ -95,42 +89,12 @@ func pinned(c note.Config) (*rest.Config, error) {
 	return config, nil
 }
 
-// NewClient returns a client for the kinds that a workstation uses. It asks
-// the server for nothing, not even which kinds there are.
-func NewClient(config *rest.Config) (client.WithWatch, error) {
-	scheme := runtime.NewScheme()
-	if err := v1alpha1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	if err := authenticationv1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	if err := authorizationv1.AddToScheme(scheme); err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	mapper := apimeta.NewDefaultRESTMapper([]schema.GroupVersion{v1alpha1.GroupVersion, authenticationv1.SchemeGroupVersion, authorizationv1.SchemeGroupVersion})
-	for kind, resource := range map[string]string{"Session": "sessions", "Workstation": "workstations", "TeamMemory": "teammemories", "MemoryBlock": "memoryblocks"} {
-		gv := v1alpha1.GroupVersion
-		mapper.AddSpecific(gv.WithKind(kind), gv.WithResource(resource), gv.WithResource(resource), apimeta.RESTScopeNamespace)
-	}
-	gv := authenticationv1.SchemeGroupVersion
-	mapper.AddSpecific(gv.WithKind("SelfSubjectReview"), gv.WithResource("selfsubjectreviews"), gv.WithResource("selfsubjectreview"), apimeta.RESTScopeRoot)
-	gv = authorizationv1.SchemeGroupVersion
-	mapper.AddSpecific(gv.WithKind("SelfSubjectAccessReview"), gv.WithResource("selfsubjectaccessreviews"), gv.WithResource("selfsubjectaccessreview"), apimeta.RESTScopeRoot)
-
-	c, err := client.NewWithWatch(config, client.Options{Scheme: scheme, Mapper: mapper, Log: logr.Discard()})
-	if err != nil {
-		return nil, fmt.Errorf("make client: %w", err)
-	}
-	return c, nil
-}
-
 // WhoAmI returns the user's name as the API server knows it.
-func WhoAmI(ctx context.Context, c client.Client) (string, error) {
+func WhoAmI(ctx context.Context, c *kube.Client) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, 30*time.Second)
 	defer cancel()
 	review := &authenticationv1.SelfSubjectReview{ObjectMeta: metav1.ObjectMeta{}}
-	if err := c.Create(ctx, review); err != nil {
+	if err := c.Create(ctx, review, ""); err != nil {
 		return "", fmt.Errorf("ask who the user is: %w", err)
 	}
 	return review.Status.UserInfo.Username, nil

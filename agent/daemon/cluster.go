@@ -7,8 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"sigs.k8s.io/controller-runtime/pkg/client"
-
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/status"
 	"github.com/undersong-dev/undersong/agent/upload"
@@ -94,7 +93,7 @@ func (d *daemon) connected(ctx context.Context, stamp fileStamp) error {
 	if d.WrapAPI != nil {
 		config.Wrap(d.WrapAPI)
 	}
-	c, err := NewClient(config)
+	c, err := kube.New(config)
 	if err != nil {
 		return err
 	}
@@ -151,7 +150,7 @@ func (d *daemon) lookAfter(ctx context.Context, stamp fileStamp) {
 }
 
 // stages makes what works with a client.
-func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *status.Watcher) {
+func (d *daemon) stages(c *kube.Client) (*upload.Desk, *upload.Stage, *status.Watcher) {
 	desk := &upload.Desk{
 		Client: c, Registry: d.registry, Grants: d.grants,
 		Namespace: d.config.Namespace, Owner: d.config.Owner, Memory: d.config.Memory,
@@ -191,7 +190,7 @@ func (d *daemon) stages(c client.WithWatch) (*upload.Desk, *upload.Stage, *statu
 }
 
 // forgetter makes what asks for what a command could not ask for.
-func (d *daemon) forgetter(c client.Client) *upload.Forgetter {
+func (d *daemon) forgetter(c *kube.Client) *upload.Forgetter {
 	return &upload.Forgetter{
 		Client: c, Home: d.Home, Namespace: d.config.Namespace, Addressee: upload.Addressee(d.config),
 		Every: d.Watch, Clock: d.Clock, Backoff: *d.Backoff, Trouble: d.trouble, Log: d.log,

@@ -20,6 +20,7 @@ import (
 	"k8s.io/utils/clock"
 	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	agentkube "github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
@@ -172,11 +173,11 @@ func (m *machine) save()              { must(m.t, note.SaveConfig(m.home, m.conf
 func (m *machine) kubeconfig() string { return filepath.Join(m.user, "kubeconfig") }
 func (m *machine) projects() string   { return filepath.Join(m.user, ".claude", "projects") }
 
-func (m *machine) client() client.WithWatch {
+func (m *machine) client() *agentkube.Client {
 	m.t.Helper()
 	config, err := LoadREST(m.kubeconfig(), "")
 	must(m.t, err)
-	c, err := NewClient(config)
+	c, err := agentkube.New(config)
 	must(m.t, err)
 	return c
 }

@@ -13,8 +13,8 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/statefile"
@@ -116,11 +116,9 @@ func (w *Watcher) followBlocks(ctx context.Context) {
 // blocks follows the blocks of one project.
 func (w *Watcher) blocks(project string) target {
 	return target{
-		part: partBlocks,
-		list: func() client.ObjectList { return &v1alpha1.MemoryBlockList{} },
-		options: []client.ListOption{client.InNamespace(w.Namespace), client.MatchingFields{
-			"spec.memoryRef.name": w.Memory, "spec.project": project,
-		}},
+		part:  partBlocks,
+		list:  func() kube.List { return &v1alpha1.MemoryBlockList{} },
+		which: kube.Fields{"spec.memoryRef.name": w.Memory, "spec.project": project},
 		all: func(_ context.Context, objects []runtime.Object) error {
 			all := map[string]whisper.Block{}
 			for _, object := range objects {

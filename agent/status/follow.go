@@ -7,30 +7,28 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	apimeta "k8s.io/apimachinery/pkg/api/meta"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"k8s.io/utils/ptr"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/upload"
 )
 
 const (
 	// listTimeout bounds one list.
 	listTimeout = 30 * time.Second
-	// watchSeconds is how long the server keeps one watch. It is short enough
-	// that a connection which died in a sleeping laptop is noticed.
-	watchSeconds = 300
+	// watchFor is how long the server keeps one watch. It is short enough that a
+	// connection which died in a sleeping laptop is noticed.
+	watchFor = 300 * time.Second
 	// shortest is how long a watch lasts that did not fail.
 	shortest = time.Second
 )
 
 // target is one set of objects to follow.
 type target struct {
-	list    func() client.ObjectList
-	options []client.ListOption
-	part    string // that trouble is told of
+	list  func() kube.List
+	which kube.Fields
+	part  string // that trouble is told of
 
 	// all takes the whole set, one a change of one object.
 	all func(ctx context.Context, objects []runtime.Object) error
@@ -97,7 +95,7 @@ func (w *Watcher) listAll(ctx context.Context, t target) (string, error) {
 	within, cancel := context.WithTimeout(ctx, listTimeout)
 	defer cancel()
 	list := t.list()
-	if err := w.Client.List(within, list, t.options...); err != nil {
+	if err := w.Client.List(within, list, w.Namespace, t.which); err != nil {
 		return "", fmt.Errorf("list: %w", err)
 	}
 	objects, err := apimeta.ExtractList(list)
@@ -114,12 +112,9 @@ func (w *Watcher) listAll(ctx context.Context, t target) (string, error) {
 // the server ends the watch, and "" when a list is asked for.
 func (w *Watcher) watch(ctx context.Context, t target, version string) (string, error) {
 	// The server ends the watch; the bound is for a connection that is dead.
-	within, cancel := context.WithTimeout(ctx, watchSeconds*time.Second+listTimeout)
+	within, cancel := context.WithTimeout(ctx, watchFor+listTimeout)
 	defer cancel()
-	options := append([]client.ListOption{&client.ListOptions{Raw: &metav1.ListOptions{
-		ResourceVersion: version, AllowWatchBookmarks: true, TimeoutSeconds: ptr.To[int64](watchSeconds),
-	}}}, t.options...)
-	changes, err := w.Client.Watch(within, t.list(), options...)
+	changes, err := w.Client.Watch(within, t.list(), w.Namespace, t.which, kube.Since{Version: version, For: watchFor})
 	if err != nil {
 		return "", fmt.Errorf("watch: %w", err)
 	}

@@ -10,8 +10,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/statefile"
 	"github.com/undersong-dev/undersong/agent/upload"
@@ -26,11 +26,11 @@ const resendAfter = 10 * time.Minute
 // sessions follows the owner's Sessions.
 func (w *Watcher) sessions() target {
 	return target{
-		part:    partSessions,
-		list:    func() client.ObjectList { return &v1alpha1.SessionList{} },
-		options: []client.ListOption{client.InNamespace(w.Namespace), client.MatchingFields{"spec.owner": w.Owner}},
-		again:   w.relist,
-		all:     w.allSessions,
+		part:  partSessions,
+		list:  func() kube.List { return &v1alpha1.SessionList{} },
+		which: kube.Fields{"spec.owner": w.Owner},
+		again: w.relist,
+		all:   w.allSessions,
 		one: func(_ context.Context, event watch.EventType, object runtime.Object) {
 			live, ok := object.(*v1alpha1.Session)
 			switch {
@@ -62,7 +62,7 @@ func (w *Watcher) allSessions(ctx context.Context, objects []runtime.Object) err
 		// The list may be older than the Session: only the live object tells.
 		within, cancel := context.WithTimeout(ctx, listTimeout)
 		live := &v1alpha1.Session{}
-		err := w.Client.Get(within, client.ObjectKey{Namespace: w.Namespace, Name: state.Name}, live)
+		err := w.Client.Get(within, kube.Key{Namespace: w.Namespace, Name: state.Name}, live)
 		cancel()
 		switch {
 		case apierrors.IsNotFound(err):

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/watch"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/upload"
 	"github.com/undersong-dev/undersong/agent/whisper"
@@ -27,7 +27,7 @@ const (
 
 // Watcher follows the cluster. Its exported fields are set once.
 type Watcher struct {
-	Client      client.WithWatch
+	Client      *kube.Client
 	Home        string // the state directory
 	Namespace   string
 	Owner       string
@@ -96,9 +96,9 @@ func (w *Watcher) workstation() target {
 		}
 	}
 	return target{
-		part:    partWorkstation,
-		list:    func() client.ObjectList { return &v1alpha1.WorkstationList{} },
-		options: w.named(w.Workstation),
+		part:  partWorkstation,
+		list:  func() kube.List { return &v1alpha1.WorkstationList{} },
+		which: named(w.Workstation),
 		all: func(_ context.Context, objects []runtime.Object) error {
 			see(first[*v1alpha1.Workstation](objects))
 			return nil
@@ -132,9 +132,9 @@ func (w *Watcher) memory() target {
 		}
 	}
 	return target{
-		part:    "api/memory",
-		list:    func() client.ObjectList { return &v1alpha1.TeamMemoryList{} },
-		options: w.named(w.Memory),
+		part:  "api/memory",
+		list:  func() kube.List { return &v1alpha1.TeamMemoryList{} },
+		which: named(w.Memory),
 		all: func(_ context.Context, objects []runtime.Object) error {
 			see(first[*v1alpha1.TeamMemory](objects))
 			return nil
@@ -154,9 +154,7 @@ func (w *Watcher) again() {
 }
 
 // named selects one object.
-func (w *Watcher) named(name string) []client.ListOption {
-	return []client.ListOption{client.InNamespace(w.Namespace), client.MatchingFields{"metadata.name": name}}
-}
+func named(name string) kube.Fields { return kube.Fields{"metadata.name": name} }
 
 // first returns the only object of a list, or nil.
 func first[T runtime.Object](objects []runtime.Object) (none T) {

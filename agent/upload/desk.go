@@ -15,8 +15,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	kruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -43,7 +43,7 @@ var DefaultReportTiming = ReportTiming{Every: 10 * time.Minute, Gap: 10 * time.S
 // Desk keeps this workstation's own Workstation: it asks for slots and
 // reports. Its exported fields are set once.
 type Desk struct {
-	Client    client.Client
+	Client    *kube.Client
 	Registry  *Registry
 	Grants    *Grants
 	Namespace string
@@ -91,9 +91,9 @@ func (d *Desk) Register(ctx context.Context) error {
 		Spec:       d.spec(),
 	}
 	w.Spec.GrantRequest = 1 // the first slots are needed in any case
-	err := d.Client.Create(ctx, w, client.FieldOwner(createManager))
+	err := d.Client.Create(ctx, w, createManager)
 	if apierrors.IsAlreadyExists(err) { // a try that got no answer
-		err = d.Client.Get(ctx, client.ObjectKeyFromObject(w), w)
+		err = d.Client.Get(ctx, kube.Key{Namespace: w.Namespace, Name: w.Name}, w)
 		if err == nil && (w.Spec.Owner != d.Owner || w.Spec.PublicKey != d.PublicKey) {
 			err = errors.New("another workstation has this name")
 		}
@@ -207,7 +207,7 @@ func (d *Desk) look(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
 	live := &v1alpha1.Workstation{}
-	err := d.Client.Get(ctx, client.ObjectKey{Namespace: d.Namespace, Name: d.Registry.Name()}, live)
+	err := d.Client.Get(ctx, kube.Key{Namespace: d.Namespace, Name: d.Registry.Name()}, live)
 	switch {
 	case apierrors.IsNotFound(err):
 		d.Seen(nil)
@@ -335,6 +335,5 @@ func (d *Desk) apply(ctx context.Context, spec v1alpha1.WorkstationSpec) error {
 	}}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	return d.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
-		client.FieldOwner(applyManager+d.Registry.Name()), client.ForceOwnership)
+	return d.Client.Apply(ctx, object, applyManager+d.Registry.Name())
 }

@@ -15,9 +15,9 @@ import (
 	"github.com/gofrs/flock"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/utils/clock"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
 	"github.com/undersong-dev/undersong/agent/internal/durable"
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
@@ -79,8 +79,8 @@ var ErrAbsent = errors.New("the cluster has no Session of it now; its archive an
 // answer once. Of a whole session it deletes the Session then. It returns what
 // became of the wish; ErrNoAnswer and ErrAbsent say that it has to wait. Wherever
 // it is cut off it may be called again, and by several processes at a time.
-func Forget(ctx context.Context, c client.Client, home, namespace string, w Wish) (string, error) {
-	key := client.ObjectKey{Namespace: namespace, Name: w.Name}
+func Forget(ctx context.Context, c API, home, namespace string, w Wish) (string, error) {
+	key := kube.Key{Namespace: namespace, Name: w.Name}
 	live := &v1alpha1.Session{}
 	err := c.Get(ctx, key, live)
 	answer, done := AnswerTo(live, w.Request.ID)
@@ -110,7 +110,7 @@ func Forget(ctx context.Context, c client.Client, home, namespace string, w Wish
 	if err := changeWish(ctx, home, w.Request.ID, func(w *Wish) { w.Answered = true }); err != nil {
 		return "", err
 	}
-	if err := client.IgnoreNotFound(c.Delete(ctx, live, client.Preconditions{UID: &live.UID})); err != nil {
+	if err := c.Delete(ctx, live); err != nil && !apierrors.IsNotFound(err) {
 		return "", err
 	}
 	return text + ". The Session is deleted.", nil
@@ -235,7 +235,7 @@ const (
 // is connected: a command that could not reach it has left the wish. It only does
 // what the command does, and a command may work at the same wishes meanwhile.
 type Forgetter struct {
-	Client    client.Client
+	Client    API
 	Home      string
 	Namespace string
 	Addressee string // see Addressee

@@ -11,18 +11,16 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
 // oneSession is a cluster with at most one Session, and a controller that answers
 // its requests when it is looked at again.
 type oneSession struct {
-	client.Client
-
 	live   *v1alpha1.Session // nil: there is none
 	answer v1alpha1.AnswerResult
 	silent bool // the controller does not answer
@@ -61,7 +59,7 @@ func (o *oneSession) found() error {
 	return nil
 }
 
-func (o *oneSession) Get(_ context.Context, _ client.ObjectKey, into client.Object, _ ...client.GetOption) error {
+func (o *oneSession) Get(_ context.Context, _ kube.Key, into kube.Object) error {
 	return o.call(func() error {
 		if err := o.found(); err != nil {
 			return err
@@ -76,7 +74,7 @@ func (o *oneSession) Get(_ context.Context, _ client.ObjectKey, into client.Obje
 	})
 }
 
-func (o *oneSession) Apply(_ context.Context, applied runtime.ApplyConfiguration, _ ...client.ApplyOption) error {
+func (o *oneSession) Apply(_ context.Context, applied *unstructured.Unstructured, _ string) error {
 	return o.call(func() error {
 		if err := o.found(); err != nil {
 			return err
@@ -97,7 +95,7 @@ func (o *oneSession) Apply(_ context.Context, applied runtime.ApplyConfiguration
 	})
 }
 
-func (o *oneSession) Delete(context.Context, client.Object, ...client.DeleteOption) error {
+func (o *oneSession) Delete(context.Context, kube.Object) error {
 	return o.call(func() error {
 		if err := o.found(); err != nil {
 			return err
@@ -116,7 +114,7 @@ func (t told) Set(part, message string) { t[part] = message }
 var wishedAt = time.Date(2026, 5, 4, 12, 0, 0, 0, time.UTC)
 
 // wished is a state directory with a wish, and who asks for it.
-func wished(t *testing.T, c client.Client, w Wish) *Forgetter {
+func wished(t *testing.T, c API, w Wish) *Forgetter {
 	t.Helper()
 	home := t.TempDir()
 	w.SessionID, w.Name, w.Request.ID, w.Request.Kind = "id", "s", "forget-1", v1alpha1.RequestForget

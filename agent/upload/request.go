@@ -9,8 +9,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -27,9 +27,16 @@ const (
 // ErrTooManyRequests means that as many requests wait as a Session can hold.
 var ErrTooManyRequests = errors.New("too many requests of this session wait for an answer: try again later")
 
+// API is what asking for something of a Session takes; *kube.Client has it.
+type API interface {
+	Get(ctx context.Context, key kube.Key, into kube.Object) error
+	Apply(ctx context.Context, object *unstructured.Unstructured, manager string) error
+	Delete(ctx context.Context, object kube.Object) error
+}
+
 // Request puts a request into spec.requests of the user's own Session, unless
 // one of its id is there. Requests that were answered make room.
-func Request(ctx context.Context, c client.Client, key client.ObjectKey, q v1alpha1.Request) error {
+func Request(ctx context.Context, c API, key kube.Key, q v1alpha1.Request) error {
 	var err error
 	for range requestAttempts {
 		if err = request(ctx, c, key, q); !apierrors.IsConflict(err) {
@@ -39,7 +46,7 @@ func Request(ctx context.Context, c client.Client, key client.ObjectKey, q v1alp
 	return err
 }
 
-func request(ctx context.Context, c client.Client, key client.ObjectKey, q v1alpha1.Request) error {
+func request(ctx context.Context, c API, key kube.Key, q v1alpha1.Request) error {
 	live := &v1alpha1.Session{}
 	if err := c.Get(ctx, key, live); err != nil {
 		return err
@@ -73,7 +80,7 @@ func request(ctx context.Context, c client.Client, key client.ObjectKey, q v1alp
 		},
 		"spec": map[string]any{"requests": list},
 	}}
-	return c.Apply(ctx, client.ApplyConfigurationFromUnstructured(object), client.FieldOwner(requestManager), client.ForceOwnership)
+	return c.Apply(ctx, object, requestManager)
 }
 
 // AnswerTo returns the answer to a request, and false while there is none.

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"sigs.k8s.io/controller-runtime/pkg/client"
 
+	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/agent/whisper"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
@@ -37,7 +37,7 @@ const maxBranch = 200
 
 // Publisher writes Sessions.
 type Publisher struct {
-	Client      client.Client
+	Client      *kube.Client
 	Redactor    *redact.Redactor
 	Namespace   string
 	Owner       string
@@ -109,7 +109,7 @@ func (p *Publisher) live(ctx context.Context, session *spool.Session) (*v1alpha1
 	defer cancel()
 	state := session.State()
 	live := &v1alpha1.Session{}
-	key := client.ObjectKey{Namespace: p.Namespace, Name: state.Name}
+	key := kube.Key{Namespace: p.Namespace, Name: state.Name}
 	err := p.Client.Get(ctx, key, live)
 	if err == nil {
 		return live, nil
@@ -129,7 +129,7 @@ func (p *Publisher) live(ctx context.Context, session *spool.Session) (*v1alpha1
 		return nil, errors.Join(ErrWithdrawn, session.Withdraw())
 	}
 	live = p.fresh(&state)
-	err = p.Client.Create(ctx, live, client.FieldOwner(createManager))
+	err = p.Client.Create(ctx, live, createManager)
 	if apierrors.IsAlreadyExists(err) {
 		// A try of ours that got no answer, another workstation, or another
 		// person: the live object tells.
@@ -181,8 +181,7 @@ func (p *Publisher) apply(ctx context.Context, live *v1alpha1.Session, entry *v1
 	}}
 	ctx, cancel := context.WithTimeout(ctx, apiTimeout)
 	defer cancel()
-	return p.Client.Apply(ctx, client.ApplyConfigurationFromUnstructured(object),
-		client.FieldOwner(applyManager+p.Workstation), client.ForceOwnership)
+	return p.Client.Apply(ctx, object, applyManager+p.Workstation)
 }
 
 // record notes what the cluster has.

@@ -93,6 +93,24 @@ func TestTheWorkstationLinksNoOperator(t *testing.T) {
 	}
 }
 
+// TestTheWorkstationLinksItsOwnKinds: of Kubernetes only what agent/internal/kube
+// needs. A client for every kind was more than half of the binary, and of the
+// idle daemon's memory.
+func TestTheWorkstationLinksItsOwnKinds(t *testing.T) {
+	allowed := []string{"k8s.io/api/authentication/v1", "k8s.io/api/authorization/v1"}
+	for _, system := range systems {
+		ours, _ := linked(t, system, "undersong")
+		for _, path := range ours {
+			every := under(path, "sigs.k8s.io/controller-runtime", "k8s.io/client-go/kubernetes", "k8s.io/client-go/applyconfigurations",
+				"k8s.io/client-go/informers", "k8s.io/client-go/listers", "k8s.io/client-go/discovery", "k8s.io/client-go/dynamic",
+				"github.com/google/gnostic-models", "github.com/prometheus", "google.golang.org/protobuf")
+			if every || under(path, "k8s.io/api") && !slices.Contains(allowed, path) {
+				t.Errorf("%s: undersong links %s", system, path)
+			}
+		}
+	}
+}
+
 // TestTheOperatorLinksNoWorkstation: and nothing of the tests.
 func TestTheOperatorLinksNoWorkstation(t *testing.T) {
 	ours, _ := linked(t, "linux", "undersong-controller")
