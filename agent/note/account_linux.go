@@ -5,6 +5,8 @@ import (
 	"bytes"
 	"os"
 	"strconv"
+
+	"github.com/undersong-dev/undersong/agent/internal/durable"
 )
 
 // accounts is where Linux has the user's folder. os/user, built with C, would
@@ -14,7 +16,7 @@ var accounts = "/etc/passwd"
 // accountFolder returns the folder of the user that runs this. Of one that only a
 // directory service knows the environment has to say it.
 func accountFolder() (string, error) {
-	file, err := os.Open(accounts)
+	file, err := durable.Open(accounts, os.O_RDONLY, 0)
 	if err != nil {
 		return os.UserHomeDir()
 	}
