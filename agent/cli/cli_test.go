@@ -109,7 +109,7 @@ func TestHelp(t *testing.T) {
 }
 
 func TestVersion(t *testing.T) {
-	for _, arg := range []string{"version", "--version"} {
+	for _, arg := range []string{"version", "--version", "-v"} {
 		if _, out, _ := newMachine(t).run(arg); out != "undersong 1.2.3\n" {
 			t.Errorf("%s printed %q", arg, out)
 		}

@@ -74,11 +74,18 @@ what it knows before your next prompt.
 
 Nothing is recorded before init, and nothing of repositories that the team does
 not name.`,
-		Version:       s.Version,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 	}
-	root.SetVersionTemplate("undersong {{.Version}}\n")
+	// Not cobra's own flag: its words for the version are a template's, and where
+	// templates are run the linker keeps every method of every type.
+	version := root.Flags().BoolP("version", "v", false, "version for undersong")
+	root.RunE = func(cmd *cobra.Command, _ []string) error {
+		if *version {
+			return s.printVersion()
+		}
+		return cmd.Help()
+	}
 	root.SetIn(s.In)
 	root.SetOut(s.Out)
 	root.SetErr(s.Err)
@@ -108,11 +115,11 @@ func (s *System) versionCommand() *cobra.Command {
 		Use:   "version",
 		Short: "Print the version",
 		Args:  cobra.NoArgs,
-		RunE: func(*cobra.Command, []string) error {
-			return s.print("undersong %s\n", s.Version)
-		},
+		RunE:  func(*cobra.Command, []string) error { return s.printVersion() },
 	}
 }
+
+func (s *System) printVersion() error { return s.print("undersong %s\n", s.Version) }
 
 // home returns the state directory.
 func (s *System) home() (string, error) { return note.Home() }

@@ -111,6 +111,24 @@ func TestTheWorkstationLinksItsOwnKinds(t *testing.T) {
 	}
 }
 
+// TestTheWorkstationLosesWhatItDoesNotCall: where a method is looked up by its
+// name, as a template does, the linker keeps every method of every type that is
+// used. The daemon's memory is mostly its own file.
+func TestTheWorkstationLosesWhatItDoesNotCall(t *testing.T) {
+	build := exec.CommandContext(t.Context(), "go", "build", "-ldflags=-dumpdep", "-o", os.DevNull, "./cmd/undersong")
+	build.Dir = tools.Root()
+	build.Env = append(os.Environ(), "GOOS=linux", "CGO_ENABLED=0")
+	out, err := build.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "main.main -> ") {
+		t.Fatalf("ask the linker what leads to what: %v\n%.300s", err, out)
+	}
+	for line := range strings.Lines(string(out)) {
+		if from, to, _ := strings.Cut(strings.TrimSpace(line), " -> "); strings.HasSuffix(to, "<ReflectMethod>") {
+			t.Errorf("%s calls %s", from, to)
+		}
+	}
+}
+
 // TestTheOperatorLinksNoWorkstation: and nothing of the tests.
 func TestTheOperatorLinksNoWorkstation(t *testing.T) {
 	ours, _ := linked(t, "linux", "undersong-controller")
