@@ -296,13 +296,17 @@ func (b *hookBars) compare(ctx context.Context, subject string) (bar, error) {
 	for i := range runs + warm {
 		shell := runEvent(ctx, []hookCmd{{Command: "true", Timeout: 10}}, nil, os.Environ(), b.work, b.work)
 		took := []float64{shell.WallMs}
-		for _, s := range subjects {
+		for j, s := range subjects {
 			sm, err := s.once(ctx, scenario{Event: "PreToolUse", Case: "nothing new"}, transcript{path, meta}, stub, i, 0)
 			if err != nil {
 				return bar{}, err
 			}
 			if slices.ContainsFunc(sm.Exit, func(code int) bool { return code != 0 }) {
 				return bar{}, fmt.Errorf("a hook of %s exits with %v", s.Name, sm.Exit)
+			}
+			// It ends early, and with 0, where it finds no key or no state.
+			if theirs := j == len(subjects)-1; theirs && sm.HTTP == 0 {
+				return bar{}, fmt.Errorf("the hook of %s asked Letta for nothing", s.Name)
 			}
 			took = append(took, sm.WallMs)
 		}

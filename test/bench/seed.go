@@ -34,6 +34,11 @@ func cmdSeed() error {
 	if !strings.Contains(os.Getenv("HOOKBENCH_CASE"), "one whisper") {
 		return nil
 	}
+	for range whisper.Pace { // as many prompts ago as let a message be shown again
+		if err := whisper.Prompted(home, os.Getenv("HOOKBENCH_SESSION")); err != nil {
+			return fmt.Errorf("seed: %w", err)
+		}
+	}
 	err = whisper.Put(home, whisper.Whisper{
 		ID: "bench-" + os.Getenv("HOOKBENCH_EVENT") + "-" + os.Getenv("HOOKBENCH_RUN"), Session: os.Getenv("HOOKBENCH_SESSION"),
 		Project: "example.test/demo/lantern", Memory: "bench", Text: newText(99).prose(600), At: now(),
