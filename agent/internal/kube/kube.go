@@ -189,8 +189,8 @@ func (c *Client) Create(ctx context.Context, object Object, manager string) erro
 }
 
 // Apply makes the manager's fields those of the object, also where they were
-// others'. With a UID or a version in its metadata it is that object, or a
-// conflict.
+// others'. With a UID or a version in its metadata it is that object, or an
+// error; without, an object that is not there is made.
 func (c *Client) Apply(ctx context.Context, object *unstructured.Unstructured, manager string) error {
 	r, err := c.resource(object)
 	if err != nil {
