@@ -3,11 +3,14 @@ package kube
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -356,12 +359,55 @@ func TestItAsksAsControllerRuntimeDoes(t *testing.T) {
 	}
 }
 
+// query is a URL's, in an error; its selectors have no order.
+var query = regexp.MustCompile(`\?[^"]*"`)
+
 // words are all that the agent may look at in an error.
 func words(err error) []string {
 	if err == nil {
 		return nil
 	}
-	return []string{err.Error(), string(apierrors.ReasonForError(err))}
+	_, network := errors.AsType[net.Error](err)
+	return []string{
+		query.ReplaceAllString(err.Error(), `"`), string(apierrors.ReasonForError(err)),
+		fmt.Sprint("network: ", network, ", late: ", errors.Is(err, context.DeadlineExceeded)),
+	}
+}
+
+// TestItFailsAsControllerRuntimeDoes: the same where there is no answer.
+func TestItFailsAsControllerRuntimeDoes(t *testing.T) {
+	for called, call := range calls {
+		for name, broken := range map[string]func(context.Context, *server) (context.Context, context.CancelFunc){
+			"nobody is there": func(ctx context.Context, s *server) (context.Context, context.CancelFunc) {
+				s.Close()
+				return context.WithCancel(ctx)
+			},
+			"the time is over": func(ctx context.Context, _ *server) (context.Context, context.CancelFunc) {
+				return context.WithTimeout(ctx, 0)
+			},
+			"given up": func(ctx context.Context, _ *server) (context.Context, context.CancelFunc) {
+				ctx, cancel := context.WithCancel(ctx)
+				cancel()
+				return ctx, cancel
+			},
+		} {
+			t.Run(called+"/"+name, func(t *testing.T) {
+				s := newServer(t)
+				c, err := New(s.config())
+				if err != nil {
+					t.Fatal(err)
+				}
+				their := theirs(t, s.config())
+				ctx, cancel := broken(t.Context(), s)
+				defer cancel()
+				_, want := call.theirs(ctx, their)
+				_, got := call.ours(ctx, c)
+				if diff := cmp.Diff(words(want), words(got)); want == nil || diff != "" {
+					t.Errorf("error (-theirs +ours):\n%s", diff)
+				}
+			})
+		}
+	}
 }
 
 // TestOfOtherKindsItSaysSo: a call for a kind that is not in the table is a
