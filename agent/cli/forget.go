@@ -164,6 +164,17 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 			return err
 		}
 		unsent, stored = untold(&state)
+		inbox := session == "" && inSlots(&state, lines)
+		if inbox && state.Applied == nil {
+			inbox = false // there is no entry of this workstation to ask about
+			err := s.print("Session %s: the cluster was not told of it; what was uploaded may lie in the bucket's inbox for a day, where nobody reads it.\n", safe(state.SessionID))
+			if err != nil {
+				return err
+			}
+		}
+		if inbox && len(spans) == 0 { // the cluster empties it when it is asked for any line
+			spans = append(spans, oneErased(receipts, lines))
+		}
 		if err := one.Erase(lines, consent.ReasonForgotten); err != nil {
 			return err
 		}
@@ -195,7 +206,7 @@ func (s *System) forgetHere(ctx context.Context, home string, config note.Config
 	case session != "":
 		return s.print("Session %s: nothing more of it leaves this computer.\n", safe(session))
 	}
-	return s.print("%s that had not left this computer erased; nothing of the last %s will be read again.\n", many(erased, "line"), last)
+	return s.print("%s that had not left this computer erased; nothing of the last %s will be read again.\n", many(erased, "line"), span(last))
 }
 
 // unsay takes back the memory's messages to a session since then: they may come of
@@ -224,6 +235,23 @@ func untold(state *spool.State) (unsent, stored bool) {
 	return true, state.Sent || slices.ContainsFunc(state.Segments, func(g spool.Segment) bool {
 		return g.SlotState == spool.SlotTaken || g.SlotState == spool.SlotUploaded
 	})
+}
+
+// inSlots says whether segments with one of the lines may lie in a slot.
+func inSlots(state *spool.State, lines map[int64][]int) bool {
+	return slices.ContainsFunc(state.Segments, func(g spool.Segment) bool {
+		return len(lines[g.Seq]) > 0 && (g.SlotState == spool.SlotTaken || g.SlotState == spool.SlotUploaded)
+	})
+}
+
+// oneErased is the first of the lines that are erased here, as a span.
+func oneErased(receipts []spool.Receipt, lines map[int64][]int) [2]int64 {
+	for _, r := range receipts {
+		if places := lines[r.Seq]; len(places) > 0 {
+			return [2]int64{r.First + int64(places[0]), r.First + int64(places[0])}
+		}
+	}
+	return [2]int64{1, 1} // not so: each has a receipt
 }
 
 // forgotten is the silence of what is to be forgotten: the whole of a session up
@@ -370,7 +398,11 @@ func (s *System) settle(ctx context.Context, home string, waiting []upload.Wish,
 			err = s.print("Session %s: %s\n", safe(one.SessionID), safe(result))
 		}
 		if err != nil {
-			failed = errors.Join(failed, fmt.Errorf("session %s: %w", safe(one.SessionID), err))
+			err = fmt.Errorf("session %s: %w", safe(one.SessionID), err)
+			if failed != nil {
+				err = fmt.Errorf("%w; %w", failed, err)
+			}
+			failed = err
 		}
 	}
 	return failed

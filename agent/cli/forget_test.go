@@ -106,7 +106,7 @@ func TestForgetHere(t *testing.T) {
 	}
 	clock.Step(65 * time.Minute)
 	code, out, errs := m.run("forget", "--last", "10m")
-	if want := "1 line that had not left this computer erased; nothing of the last 10m0s will be read again.\nNothing else of it has left this computer.\n"; out != want || code != 0 {
+	if want := "1 line that had not left this computer erased; nothing of the last 10m will be read again.\nNothing else of it has left this computer.\n"; out != want || code != 0 {
 		t.Errorf("exit %d, %q, %s", code, out, errs)
 	}
 	text := ""
@@ -154,6 +154,41 @@ func TestForgetHere(t *testing.T) {
 		if code, _, errs := m.run(args...); code != 1 || !strings.HasPrefix(errs, "undersong: ") {
 			t.Errorf("%s: exit %d, %q", reason, code, errs)
 		}
+	}
+}
+
+// TestForgetErasesWhatLiesInASlot: the store took the words and the cluster was not
+// told: it is not told of them later either, and asked to empty the inbox.
+func TestForgetErasesWhatLiesInASlot(t *testing.T) {
+	for name, test := range map[string]struct {
+		reason string
+		entry  *v1alpha1.Writer
+		says   string
+		asks   int
+	}{
+		"no entry": {reason: "there is nothing to ask", says: "may lie in the bucket's inbox"},
+		"an entry": {reason: "the inbox is emptied", entry: &v1alpha1.Writer{}, asks: 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			m, _ := agreedMachine(t)
+			home := filepath.Join(m.dir, "state")
+			session := spooled(t, home, filepath.Join(m.dir, "x.jsonl"), now)
+			need(t, session.Update(func(state *spool.State) {
+				state.Segments[0].Slot, state.Segments[0].SlotState, state.Applied = 4, spool.SlotUploaded, test.entry
+			}))
+			_, out, errs := m.run("forget", "--last", "10m")
+			if !strings.Contains(out, "1 line that had not left this computer erased") || !strings.Contains(out, test.says) {
+				t.Errorf("%s: it says %q, %q", test.reason, out, errs)
+			}
+			if state := reopened(t, home, talked); state.Segments[0].SlotState != spool.SlotNone {
+				t.Errorf("%s: segment %+v", test.reason, state.Segments[0])
+			}
+			waiting, err := upload.Wishes(home)
+			need(t, err)
+			if len(waiting) != test.asks {
+				t.Errorf("%s: what is to be asked: %+v", test.reason, waiting)
+			}
+		})
 	}
 }
 

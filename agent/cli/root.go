@@ -124,6 +124,17 @@ func (s *System) printVersion() error { return s.print("undersong %s\n", s.Versi
 // home returns the state directory.
 func (s *System) home() (string, error) { return note.Home() }
 
+// span says how long something is as people write it: without zeros behind.
+func span(d time.Duration) string {
+	text := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+	return text
+}
+
 // print writes to the user.
 func (s *System) print(format string, args ...any) error {
 	_, err := fmt.Fprintf(s.Out, format, args...)

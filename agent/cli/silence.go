@@ -130,7 +130,7 @@ func (s *System) pause(ctx context.Context, f pauseFlags) error {
 	end := "until you run undersong resume"
 	if f.span > 0 {
 		until = now.Add(f.span)
-		end = fmt.Sprintf("for %s, until %s", f.span, clockTime(until))
+		end = fmt.Sprintf("for %s, until %s", span(f.span), clockTime(until))
 	}
 	if f.recall {
 		if err := note.PauseRecall(home, now, until); err != nil {

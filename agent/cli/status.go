@@ -273,7 +273,7 @@ func renderForget(r *report, row func(name, format string, args ...any)) {
 		}
 	}
 	if waiting > 0 {
-		row("forget", "%s to the cluster to forget something waits; the daemon asks again when it can", many(int64(waiting), "request"))
+		row("forget", "the cluster has not answered %s to forget something; the daemon asks again when it can", many(int64(waiting), "request"))
 	}
 	if retry > 0 {
 		row("forget", "%s to the cluster to forget something waits for you: undersong forget --retry", many(int64(retry), "request"))

@@ -3,12 +3,15 @@
 package daemon
 
 import (
+	"bytes"
 	"context"
+	"fmt"
 	"net/http"
 	"os"
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -780,6 +783,89 @@ func TestTheDaemonAsksToForget(t *testing.T) {
 			live := k.live()
 			if live == nil || len(live.Spec.Requests) != 1 || *live.Spec.Requests[0].ToLine != 2 {
 				t.Errorf("asked for is %+v", live)
+			}
+		})
+	}
+}
+
+// TestForgottenWordsDoNotFollow: the store took a segment, and the API server could
+// not be told of it or gave no answer. What a person takes back then does not go
+// up when the network is there again.
+func TestForgottenWordsDoNotFollow(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		fails  string // the method
+		after  bool
+		unsent int64
+		want   string
+	}{
+		"not told":   {reason: "the words are taken out here", fails: http.MethodGet, unsent: 1, want: "undersong-stub"},
+		"lost reply": {reason: "the cluster has the chain; it is asked to erase them", fails: http.MethodPatch, after: true, unsent: 2, want: "the moon is"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newTeam(t)
+			m := newMachine(t, s, "ada")
+			m.config.IdleExitSeconds = 1
+			m.save()
+			var down, lost atomic.Bool
+			down.Store(true)
+			m.options.WrapAPI = func(next http.RoundTripper) http.RoundTripper {
+				return roundTripper(func(req *http.Request) (*http.Response, error) {
+					if lost.Load() && down.Load() {
+						return nil, errFault
+					}
+					if !down.Load() || req.Method != tc.fails || !strings.Contains(req.URL.Path, "/sessions/") {
+						return next.RoundTrip(req)
+					}
+					lost.Store(tc.after)
+					s.set(func() { s.paused = true }) // nothing is verified meanwhile
+					if tc.after {
+						if resp, err := next.RoundTrip(req); err == nil {
+							_ = resp.Body.Close()
+						}
+					}
+					return nil, errFault
+				})
+			}
+			k := m.talk()
+			k.turn("why is the tide late?", "the moon is")
+			ctx, kill := context.WithCancel(t.Context())
+			defer kill()
+			ended := make(chan error, 1)
+			go func() { ended <- Run(ctx, m.options) }()
+			eventually(t, "the store has it, and the API server fails", func() error {
+				state := k.local()
+				if len(state.Segments) != 1 || state.Segments[0].SlotState != spool.SlotUploaded || m.trouble()[upload.PartSession+k.id] == "" && m.trouble()[upload.PartAPI] == "" {
+					return fmt.Errorf("%+v, %v", state.Segments, m.trouble())
+				}
+				return nil
+			})
+			kill()
+			must(t, <-ended)
+			down.Store(false)
+
+			queue, err := spool.Open(spool.Options{Dir: filepath.Join(m.home, SessionsDir), Owner: m.config.Owner, Workstation: m.config.Workstation})
+			must(t, err)
+			session, _ := queue.Session(k.id)
+			if got := session.Unsent(); got != tc.unsent {
+				t.Errorf("%s: unsent from segment %d on, want %d", tc.reason, got, tc.unsent)
+			}
+			must(t, session.Erase(map[int64][]int{1: {0, 1}}, "forgotten"))
+			s.set(func() { s.paused = false })
+			again, stop := context.WithTimeout(t.Context(), 30*time.Second) // where cluster and spool disagree it would stay
+			defer stop()
+			must(t, Run(again, m.options))
+			k.settled(2)
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			kept := ""
+			for _, segments := range s.archive {
+				for _, lines := range segments {
+					kept += string(bytes.Join(lines, nil))
+				}
+			}
+			if len(s.archive) != 1 || !strings.Contains(kept, tc.want) || tc.unsent == 1 && strings.Contains(kept, "moon") {
+				t.Errorf("%s: the archive has %s", tc.reason, kept)
 			}
 		})
 	}

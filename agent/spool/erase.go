@@ -14,8 +14,9 @@ import (
 	"github.com/undersong-dev/undersong/internal/segment"
 )
 
-// Unsent returns the number of the first segment from which on nothing has left
-// this workstation, one behind the last where all has.
+// Unsent returns the number of the first segment from which on the cluster was
+// told of nothing, one behind the last where it was of all. An object that lies in
+// a slot and was never named is read by nobody.
 func (s *Session) Unsent() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -25,9 +26,9 @@ func (s *Session) Unsent() int64 {
 func (s *Session) unsentLocked() int64 {
 	from := s.state.Head.Segments + 1
 	for _, g := range slices.Backward(s.state.Segments) {
-		known := s.state.Applied != nil && g.Seq <= s.state.Applied.Segments
+		known := g.Seq <= s.state.Told || s.state.Applied != nil && g.Seq <= s.state.Applied.Segments
 		_, err := os.Stat(filepath.Join(s.dir, segmentFile(g.Seq)))
-		if known || g.SlotState != SlotNone || g.ResentAt != nil || err != nil {
+		if known || g.ResentAt != nil || err != nil {
 			break
 		}
 		from = g.Seq
@@ -35,9 +36,10 @@ func (s *Session) unsentLocked() int64 {
 	return from
 }
 
-// Erase takes lines out of segments that have not left this workstation, by
-// segment and place in it: a stub stands for each. What may retell them later is
-// withheld. Lines of other segments are left alone; nobody may upload meanwhile.
+// Erase takes lines out of segments that the cluster was not told of, by segment
+// and place in it: a stub stands for each. What may retell them later is withheld.
+// A segment that lies in a slot already, or may, gets another one. Lines of other
+// segments are left alone; nobody may upload meanwhile.
 func (s *Session) Erase(lines map[int64][]int, reason string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -101,6 +103,7 @@ func (s *Session) eraseLocked() error {
 		digest := segment.Sum(sha256.Sum256(raw))
 		previous = previous.NextDigest(digest)
 		g.Bytes, g.Digest, g.Chain = int64(len(raw)), digest.String(), previous.String()
+		g.Slot, g.SlotState = 0, SlotNone
 	}
 	next.Erasing = nil
 	next.Head, _ = next.At(next.Head.Segments)

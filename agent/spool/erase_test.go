@@ -114,6 +114,51 @@ func TestEraseTakesOutWhatHasNotLeft(t *testing.T) {
 	}
 }
 
+// TestEraseTakesOutWhatTheClusterWasNotTold: that an object lies in a slot, or may,
+// is no reason to let its words be named later.
+func TestEraseTakesOutWhatTheClusterWasNotTold(t *testing.T) {
+	for name, tc := range map[string]struct {
+		reason string
+		change func(*State)
+		want   []string // of lines 2 and 3
+	}{
+		"in a slot": {reason: "nobody knows of it", change: func(s *State) {}, want: []string{erased, erased}},
+		"maybe told": {
+			reason: "the answer was lost: the cluster may have its chain", change: func(s *State) { s.Told = 2 },
+			want: []string{`{"type":"user","n":1}`, erased},
+		},
+		"asked for again": {
+			reason: "the cluster has its chain", change: func(s *State) { s.Segments[1].ResentAt = &at },
+			want: []string{`{"type":"user","n":1}`, erased},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			session, err := fourSegments(t, t.TempDir(), durable.FS{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := session.Update(func(s *State) {
+				s.Segments[1].Slot, s.Segments[1].SlotState = 8, SlotUploaded
+				s.Segments[2].Slot, s.Segments[2].SlotState = 9, SlotTaken
+				tc.change(s)
+			}); err != nil {
+				t.Fatal(err)
+			}
+			if err := session.Erase(map[int64][]int{1: {0}, 2: {0}, 3: {0}}, "forgotten"); err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff(tc.want, bodies(t, session)[1:3]); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", tc.reason, diff)
+			}
+			for _, g := range session.State().Segments[2:] {
+				if g.SlotState != SlotNone || g.Slot != 0 {
+					t.Errorf("%s: segment %d, which has another digest now, is in slot %d, %s", tc.reason, g.Seq, g.Slot, g.SlotState)
+				}
+			}
+		})
+	}
+}
+
 // TestEraseSurvivesAStopAfterEveryFileOperation: whoever opens the spool next
 // brings it to its end.
 func TestEraseSurvivesAStopAfterEveryFileOperation(t *testing.T) {

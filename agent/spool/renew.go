@@ -121,7 +121,7 @@ func (n *renewal) make() error {
 	start := segment.Start(old.Name, n.workstation).String()
 	n.next = old.clone()
 	n.next.Head, n.next.Verified = Mark{Chain: start}, Mark{Chain: start}
-	n.next.Segments, n.next.Gone, n.next.Applied, n.next.Earlier = nil, nil, nil, nil
+	n.next.Segments, n.next.Gone, n.next.Told, n.next.Applied, n.next.Earlier = nil, nil, 0, nil, nil
 	target := &Session{spool: n.session.spool, dir: n.dir}
 	bySeq := map[int64]Receipt{}
 	for _, r := range receipts {

@@ -172,6 +172,10 @@ type State struct {
 	// Sent is set before the first segment goes to the store, whatever became of it.
 	Sent bool `json:"sent,omitempty"`
 
+	// Told is the newest segment that the cluster may have been told of: it is set
+	// before it is told, and an answer can be lost.
+	Told int64 `json:"told,omitempty"`
+
 	// Applied is this workstation's entry as the cluster was last seen to have
 	// it; nil before the first.
 	Applied *v1alpha1.Writer `json:"applied,omitempty"`

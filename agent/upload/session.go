@@ -85,6 +85,10 @@ func (p *Publisher) Publish(ctx context.Context, session *spool.Session) error {
 		if !write {
 			return p.record(session, live, writer(live, p.Workstation))
 		}
+		// First: what the cluster may know is not changed here any more.
+		if err := session.Update(func(state *spool.State) { state.Told = max(state.Told, entry.Segments) }); err != nil {
+			return err
+		}
 		err = p.apply(ctx, live, &entry)
 		switch {
 		case apierrors.IsConflict(err), apierrors.IsNotFound(err):
