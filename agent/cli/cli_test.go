@@ -42,10 +42,13 @@ func newMachine(t *testing.T) *machine {
 		In: strings.NewReader(""), Out: &m.out, Err: &m.err, Version: "1.2.3", Clock: clock.RealClock{},
 		Getenv:   func(name string) string { return m.env[name] },
 		UserHome: func() (string, error) { return dir, nil }, Executable: func() (string, error) { return self, nil },
-		Terminal: func() bool { return false }, probeWithin: time.Millisecond, // no controller answers
+		Terminal: func() bool { return false }, managed: filepath.Join(dir, "managed-settings.json"), probeWithin: time.Millisecond, // no controller answers
 	}
 	for _, path := range []string{self, self + "-hook"} {
 		put(t, path, "#!")
+		if err := os.Chmod(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return m
 }
@@ -215,6 +218,29 @@ func TestLeftoversOfThePlugin(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"LETTA_DEBUG", "LETTA_MODEL", "claude-subconscious"}, what); diff != "" {
 		t.Errorf("found (-want +got):\n%s", diff)
+	}
+}
+
+// TestStatusSaysThatNobodyCallsUs: recorded as far as anybody is asked, and not at
+// all where no hook is called.
+func TestStatusSaysThatNobodyCallsUs(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	if _, out, _ := m.run("status"); !strings.Contains(out, "NOT CALLED: none of ours are in") {
+		t.Errorf("without hooks it says\n%s", out)
+	}
+	command, err := m.hookCommand(home)
+	need(t, err)
+	_, err = installHooks(home, filepath.Join(m.dir, ".claude", "settings.json"), command)
+	need(t, err)
+	if _, out, _ := m.run("status"); strings.Contains(out, "NOT CALLED") {
+		t.Errorf("with hooks it says\n%s", out)
+	}
+	cwd := t.TempDir()
+	put(t, filepath.Join(cwd, ".claude", "settings.json"), `{"disableAllHooks":true}`)
+	t.Chdir(cwd)
+	if _, out, _ := m.run("status"); !strings.Contains(out, "not recorded: disableAllHooks is set in "+cwd) {
+		t.Errorf("where hooks are off it says\n%s", out)
 	}
 }
 

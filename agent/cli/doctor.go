@@ -2,7 +2,6 @@ package cli
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -22,7 +21,6 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/undersong-dev/undersong/agent/daemon"
-	"github.com/undersong-dev/undersong/agent/hook"
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
@@ -179,65 +177,8 @@ func (d *doctor) folder() {
 
 // settings looks at Claude Code's settings.
 func (d *doctor) settings() {
-	const what = "hooks"
-	path, err := d.settingsPath()
-	if err != nil {
-		d.say(what, broken, "%v", err)
-		return
-	}
-	data, err := durable.ReadFile(path, maxSettings)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		d.say(what, broken, "%s cannot be read", path)
-		return
-	}
-	var settings struct {
-		DisableAllHooks bool                         `json:"disableAllHooks"`
-		Hooks           map[string][]json.RawMessage `json:"hooks"`
-	}
-	if len(data) > 0 && json.Unmarshal(data, &settings) != nil {
-		d.say(what, broken, "%s is not what Claude Code writes; it may ignore all of it", path)
-		return
-	}
-	command, err := d.hookCommand(d.home)
-	if err != nil {
-		d.say(what, broken, "%v", err)
-		return
-	}
-	var missing, doubled, elsewhere []string
-	for _, event := range hook.Events() {
-		ours, right := 0, 0
-		for _, group := range settings.Hooks[event] {
-			if is, same := oursIn(group, command); is {
-				ours++
-				if same {
-					right++
-				}
-			}
-		}
-		switch {
-		case ours == 0:
-			missing = append(missing, event)
-		case ours > 1:
-			doubled = append(doubled, event)
-		case right == 0:
-			elsewhere = append(elsewhere, event)
-		}
-	}
-	again := "run undersong init --install-hooks again"
-	switch {
-	case settings.DisableAllHooks:
-		d.say(what, broken, "disableAllHooks is set in %s: Claude Code calls no hook, so nothing is recorded; take it out if that is not meant", path)
-	case len(missing) == len(hook.Events()):
-		d.say(what, broken, "none of ours are in %s (a managed-settings file may have them); %s", path, again)
-	case len(missing) > 0:
-		d.say(what, broken, "not all events call us in %s, %s are missing; %s", path, strings.Join(missing, ", "), again)
-	case len(doubled) > 0:
-		d.say(what, odd, "%s call us more than once in %s; the second call is dropped; %s", strings.Join(doubled, ", "), path, again)
-	case len(elsewhere) > 0:
-		d.say(what, broken, "%s call another binary than %s; %s", strings.Join(elsewhere, ", "), command, again)
-	default:
-		d.say(what, fine, "%s", path)
-	}
+	v, message := d.hooksCalled(d.home)
+	d.say("hooks", v, "%s", message)
 	for _, l := range d.leftovers() {
 		if plugins[l.What] == "" { // the variables are said by environment
 			d.say(l.What, odd, "%s", l.Says)

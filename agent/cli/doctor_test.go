@@ -52,14 +52,32 @@ func TestDoctorFindsWhatIsWrongHere(t *testing.T) {
 		}, "configuration", odd, "nothing is recorded"},
 		"open state":    {"others can read the spool", func(p patient) { need(p.T, os.Chmod(p.home, 0o755)) }, "state directory", broken, "chmod 700"},
 		"no hooks":      {"nobody calls us", func(p patient) { need(p.T, os.Remove(p.settings)) }, "hooks", broken, "none of ours"},
-		"one hook gone": {"a person took one out", func(p patient) { swap(p.T, p.settings, `"Stop":`, `"Stopp":`) }, "hooks", broken, "Stop are missing"},
+		"one hook gone": {"a person took one out", func(p patient) { swap(p.T, p.settings, `"Stop":`, `"Stopp":`) }, "hooks", broken, "missing: Stop"},
 		"doubled": {"two installations", func(p patient) {
 			swap(p.T, p.settings, `"Stop": [`, `"Stop": [{"hooks":[{"type":"command","command":"/x/undersong-hook"}]},`)
 		}, "hooks", odd, "more than once"},
-		"moved": {"the binaries were moved", func(p patient) { swap(p.T, p.settings, p.machine.dir, "/elsewhere") }, "hooks", broken, "another binary"},
+		"moved": {"the binaries were moved", func(p patient) { swap(p.T, p.settings, p.machine.dir, "/elsewhere") }, "hooks", broken, "something else than"},
 		"disabled": {"all hooks are off", func(p patient) {
 			swap(p.T, p.settings, "{\n  \"hooks\"", "{\n  \"disableAllHooks\": true,\n  \"hooks\"")
 		}, "hooks", broken, "disableAllHooks"},
+		"disabled by the project": {"a repository can do that", func(p patient) {
+			cwd := p.TempDir()
+			put(p.T, filepath.Join(cwd, ".claude", "settings.local.json"), `{"disableAllHooks":true}`)
+			p.Chdir(cwd)
+		}, "hooks", broken, "settings.local.json"},
+		"no --home": {"they would look elsewhere", func(p patient) { swap(p.T, p.settings, " --home "+p.home, "") }, "hooks", broken, "something else than"},
+		"cannot be started": {"unpacked without modes", func(p patient) {
+			need(p.T, os.Chmod(filepath.Join(p.machine.dir, "bin", "undersong-hook"), 0o600))
+		}, "hooks", broken, "chmod 755"},
+		"an administrator's alone": {"only managed hooks are called", func(p patient) { put(p.T, p.machine.managed, `{"allowManagedHooksOnly":true}`) }, "hooks", broken, "allowManagedHooksOnly"},
+		"managed": {"they look where the account is, and that is not here", func(p patient) {
+			need(p.T, os.Remove(p.settings))
+			command, err := p.machine.hookCommand("")
+			need(p.T, err)
+			text, err := mergeHooks(nil, command)
+			need(p.T, err)
+			put(p.T, p.machine.managed, string(text))
+		}, "hooks", broken, "your state directory is"},
 		"not JSON": {"a torn settings file", func(p patient) { put(p.T, p.settings, "{") }, "hooks", broken, "may ignore"},
 		"no hook file": {"half an installation", func(p patient) {
 			need(p.T, os.Remove(filepath.Join(p.machine.dir, "bin", "undersong-hook")))

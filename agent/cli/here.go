@@ -108,6 +108,10 @@ func (s *System) unheard(home string, config note.Config, finder *consent.Finder
 		h.Since = time.Time{}
 		return "switched off by LETTA_MODE"
 	}
+	if where := s.disabled(); where != "" {
+		h.Since = time.Time{}
+		return "disableAllHooks is set in " + where
+	}
 	known, err := consent.LoadSilences(home)
 	if err != nil {
 		h.Since = time.Time{}

@@ -33,6 +33,8 @@ type System struct {
 	Executable func() (string, error)
 	Terminal   func() bool
 
+	// managed is where an administrator's settings of Claude Code lie.
+	managed string
 	// probeWithin is how long init waits for the first grant.
 	probeWithin time.Duration
 	// answers reads In, once somebody was asked.
@@ -43,7 +45,7 @@ type System struct {
 func NewSystem(version string) *System {
 	return &System{
 		In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Version: version, Clock: clock.RealClock{},
-		Getenv: os.Getenv, UserHome: os.UserHomeDir, Executable: executable, Terminal: terminal, probeWithin: grantWithin,
+		Getenv: os.Getenv, UserHome: os.UserHomeDir, Executable: executable, Terminal: terminal, managed: managedPath(), probeWithin: grantWithin,
 	}
 }
 

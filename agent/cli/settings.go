@@ -67,7 +67,11 @@ func (s *System) hookCommand(home string) (string, error) {
 		name += ".exe"
 	}
 	path := filepath.Join(filepath.Dir(self), name)
-	if _, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err == nil && runtime.GOOS != "windows" && info.Mode()&0o111 == 0 {
+		return "", fmt.Errorf("%s cannot be started: chmod 755 it", path)
+	}
+	if err != nil {
 		return "", fmt.Errorf("there is no %s beside %s: install both binaries into one folder", name, filepath.Base(self))
 	}
 	command := quote(path)
@@ -239,7 +243,7 @@ func oursIn(group json.RawMessage, command string) (ours, same bool) {
 		return false, false
 	}
 	binary, _, _ := strings.Cut(g.Hooks[0].Command, " "+note.HomeFlag+" ")
-	binary = strings.Trim(strings.ReplaceAll(binary, `\`, "/"), `'"`)
+	binary = strings.Trim(strings.ReplaceAll(strings.TrimSpace(binary), `\`, "/"), `'"`)
 	binary = strings.TrimSuffix(binary[strings.LastIndex(binary, "/")+1:], ".exe")
 	return binary == hookBinary, g.Hooks[0].Command == command && g.Hooks[0].Timeout == hookSeconds
 }

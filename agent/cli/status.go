@@ -45,6 +45,10 @@ type report struct {
 	// Here says whether a session in this folder is recorded now.
 	Here *here `json:"here,omitempty"`
 
+	// Hooks says why Claude Code does not call our hooks, as far as its settings
+	// tell. Empty: it does.
+	Hooks string `json:"hooks,omitempty"`
+
 	Running bool        `json:"running"`
 	Daemon  daemon.Info `json:"daemon,omitzero"`
 
@@ -115,6 +119,9 @@ func (s *System) report() (*report, error) {
 	r.Server, r.Kubeconfig, r.Context, r.StoreHost = config.Server, config.Kubeconfig, config.Context, config.StoreHost
 
 	r.Here = s.here(home, config)
+	if v, message := s.hooksCalled(home); v == broken {
+		r.Hooks = message
+	}
 	if r.Daemon, r.Running, err = daemon.Running(home); err != nil {
 		r.Problem = err.Error()
 	}
@@ -209,6 +216,9 @@ func render(r *report, now time.Time) string {
 	}
 	if r.Here != nil {
 		row("here", "%s", r.Here.render())
+	}
+	if r.Hooks != "" && !r.Off {
+		row("hooks", "NOT CALLED: %s", safe(r.Hooks))
 	}
 	row("team", "%s, memory %s", safe(r.Namespace), safe(r.Memory))
 	row("you", "%s, workstation %s", safe(r.Owner), safe(r.Workstation))

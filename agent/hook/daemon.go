@@ -28,8 +28,11 @@ const (
 var errDaemonPath = errors.New("path of the daemon is not absolute")
 
 // Wake starts the daemon of a state directory unless one runs, as a hook does,
-// for a command that stopped it.
+// for a command that stopped it: however short ago somebody tried.
 func Wake(home string, config note.Config, now time.Time) error {
+	if err := os.Remove(filepath.Join(home, startFile)); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("mark attempt: %w", err)
+	}
 	return call{home: home, config: config, at: now}.wakeDaemon()
 }
 

@@ -532,6 +532,17 @@ func TestTheTeamsPolicyIsKept(t *testing.T) {
 	}
 }
 
+// TestACommandWakesTheDaemonAgain: a command that stopped it just after another had
+// started it does not leave it to the next hook.
+func TestACommandWakesTheDaemonAgain(t *testing.T) {
+	home := configure(t, nil)
+	for range 2 {
+		if err := hook.Wake(home, note.Config{Daemon: "/nowhere/undersong"}, now); err == nil {
+			t.Error("it was not tried")
+		}
+	}
+}
+
 // TestADaemonThatDoesNotStart: the session says so at its start, once, and the
 // notes do not grow without end.
 func TestADaemonThatDoesNotStart(t *testing.T) {
