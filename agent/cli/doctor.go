@@ -166,13 +166,22 @@ func (d *doctor) folder() {
 		d.say(what, broken, "others on this computer can read %s (mode %#o): chmod 700 it", d.home, mode)
 		return
 	}
-	probe := filepath.Join(d.home, "doctor.probe")
-	if err := durable.WriteFile(probe, []byte("undersong doctor")); err != nil {
-		d.say(what, broken, "%s takes no file: is the disk full, or mounted read-only? Transcripts are kept, and reading goes on when there is room", d.home)
+	if message := takesNoFile(d.home); message != "" {
+		d.say(what, broken, "%s", message)
 		return
 	}
-	_ = durable.Remove(probe) // the next look removes it
 	d.say(what, fine, "%s", d.home)
+}
+
+// takesNoFile says so of a state directory, and what it means; empty: it takes one.
+// The daemon cannot say it: where it would, it has no place either.
+func takesNoFile(home string) string {
+	probe := filepath.Join(home, "doctor.probe")
+	if err := durable.WriteFile(probe, []byte("undersong doctor")); err != nil {
+		return home + " takes no file, so nothing is read now: is the disk full, or mounted read-only, or not yours? Transcripts are kept, and reading goes on when there is room"
+	}
+	_ = durable.Remove(probe) // the next look removes it
+	return ""
 }
 
 // settings looks at Claude Code's settings.

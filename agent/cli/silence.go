@@ -132,17 +132,17 @@ func (s *System) pause(ctx context.Context, f pauseFlags) error {
 		until = now.Add(f.span)
 		end = fmt.Sprintf("for %s, until %s", span(f.span), clockTime(until))
 	}
-	if f.recall {
-		if err := note.PauseRecall(home, now, until); err != nil {
-			return err
-		}
-	}
-	if f.capture {
+	if f.capture { // first: it is what cannot be taken back
 		err := s.quiet(ctx, home, func(known *consent.Silences, projects string, sizes map[string]int64) {
 			known.Begin(consent.ReasonPaused, "", projects, now, until, sizes)
 		})
 		if err != nil {
-			return err
+			return fmt.Errorf("recording is NOT paused: %w", err)
+		}
+	}
+	if f.recall {
+		if err := note.PauseRecall(home, now, until); err != nil {
+			return fmt.Errorf("what the memory says is still shown: %w", err)
 		}
 	}
 	switch {
@@ -217,7 +217,7 @@ func (s *System) private(ctx context.Context, session string) error {
 		known.Begin(consent.ReasonPrivate, session, projects, now, time.Time{}, sizes)
 	})
 	if err != nil {
-		return err
+		return fmt.Errorf("the session is still recorded: %w", err)
 	}
 	if already {
 		return s.print("Session %s%s is private already.\n", safe(session), how)

@@ -171,6 +171,27 @@ func (m *machine) ok(t *testing.T, args ...string) string {
 	return out
 }
 
+// TestWithoutRoomPauseSaysSo: who asks not to be recorded must not believe it when it
+// is not so, and status does not call a state directory well that takes no file.
+func TestWithoutRoomPauseSaysSo(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	for _, name := range []string{"silence.json", "doctor.probe"} { // folders in the way of files
+		put(t, filepath.Join(home, name, "x"), "")
+	}
+	for _, command := range []string{"pause", "private"} {
+		if code, out, errs := m.run(command); code != 1 || out != "" || !strings.Contains(errs, "recorded") && !strings.Contains(errs, "NOT paused") {
+			t.Errorf("%s: exit %d, %q, %q", command, code, out, errs)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(home, "recall-pause.json")); err == nil {
+		t.Error("half of it was done")
+	}
+	if _, out, _ := m.run("status"); !strings.Contains(out, "takes no file, so nothing is read now") {
+		t.Errorf("status says\n%s", out)
+	}
+}
+
 // TestPauseSaysWhatItDid: both halves, one of them, twice, and what is wrong.
 func TestPauseSaysWhatItDid(t *testing.T) {
 	for name, test := range map[string]struct {

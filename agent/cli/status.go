@@ -29,7 +29,8 @@ type report struct {
 	Configured bool   `json:"configured"`
 	Off        bool   `json:"off"`
 
-	// Problem says why the configuration cannot be used. Empty when it can.
+	// Problem says why the configuration, or something beside it, cannot be used.
+	// Empty when all can.
 	Problem string `json:"problem,omitempty"`
 
 	Owner       string    `json:"owner,omitempty"`
@@ -118,6 +119,7 @@ func (s *System) report() (*report, error) {
 	r.Owner, r.Namespace, r.Memory, r.Workstation = config.Owner, config.Namespace, config.Memory, config.Workstation
 	r.Server, r.Kubeconfig, r.Context, r.StoreHost = config.Server, config.Kubeconfig, config.Context, config.StoreHost
 
+	r.Problem = takesNoFile(home)
 	r.Here = s.here(home, config)
 	if v, message := s.hooksCalled(home); v == broken {
 		r.Hooks = message
@@ -240,7 +242,7 @@ func render(r *report, now time.Time) string {
 	}
 	columns(&b, rows)
 	if r.Problem != "" {
-		fmt.Fprintf(&b, "\n%s\n", safe(r.Problem))
+		fmt.Fprintf(&b, "\nWhat is wrong: %s\n", safe(r.Problem))
 	}
 	if r.Status != nil {
 		renderTrouble(&b, r.Status, now)
