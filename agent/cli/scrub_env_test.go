@@ -49,6 +49,9 @@ func TestScrubsAreAddedAndTakenAway(t *testing.T) {
 	ids := func() (ids []string) {
 		now := &v1alpha1.TeamMemory{}
 		must(t, c.Get(t.Context(), key, now))
+		if now.Spec.Scrubs != nil {
+			ids = []string{}
+		}
 		for _, e := range now.Spec.Scrubs {
 			ids = append(ids, e.ID)
 		}
@@ -65,7 +68,7 @@ func TestScrubsAreAddedAndTakenAway(t *testing.T) {
 		must(t, m.changeScrubs(t.Context(), c, key, func(m *v1alpha1.TeamMemory) error { return dropScrub(m, id) }))
 	}
 	if left := ids(); left != nil {
-		t.Errorf("left: %v", left)
+		t.Errorf("left: %q", left)
 	}
 	ada, err := daemon.LoadREST(m.login(t, "ada", "scrubs"), "")
 	must(t, err)
