@@ -107,7 +107,7 @@ func members(data []byte) ([]member, error) {
 	d := json.NewDecoder(bytes.NewReader(data))
 	open, err := d.Token()
 	if err != nil || open != json.Delim('{') {
-		return nil, errors.New("not a JSON object")
+		return nil, errors.New("not a JSON object (comments are none of JSON)")
 	}
 	var list []member
 	for d.More() {
@@ -221,13 +221,19 @@ func mergeEvent(value json.RawMessage, event, command string) (json.RawMessage, 
 	if err != nil {
 		return nil, false, err
 	}
-	// Not MarshalIndent, which would write <, > and & of other hooks as escapes.
-	var merged bytes.Buffer
-	e := json.NewEncoder(&merged)
+	merged, err := groupsText(append(kept, group))
+	return merged, true, err
+}
+
+// groupsText writes the groups of an event. Not MarshalIndent, which would write
+// <, > and & of other hooks as escapes.
+func groupsText(groups []json.RawMessage) (json.RawMessage, error) {
+	var text bytes.Buffer
+	e := json.NewEncoder(&text)
 	e.SetEscapeHTML(false)
 	e.SetIndent("    ", "  ")
-	err = e.Encode(append(kept, group))
-	return bytes.TrimSpace(merged.Bytes()), true, err
+	err := e.Encode(groups)
+	return bytes.TrimSpace(text.Bytes()), err
 }
 
 // oursIn says whether a group has our hook and nothing else, and whether it
@@ -280,7 +286,7 @@ func installHooks(home, path, command string) (bool, error) {
 	exists := err == nil
 	after, err := mergeHooks(before, command)
 	if err != nil {
-		return false, fmt.Errorf("read Claude Code's settings: %s: %w; it is left as it is", filepath.Base(path), err)
+		return false, fmt.Errorf("read Claude Code's settings: %s: %w; it is left as it is: put it right and run this again, or add by hand what undersong hooks prints", path, err)
 	}
 	if exists && bytes.Equal(before, after) {
 		return false, nil

@@ -310,6 +310,9 @@ func rewrite(path string, data []byte) error {
 // dropHooks returns settings without our hooks. What is empty afterwards goes
 // with them.
 func dropHooks(settings []byte) ([]byte, error) {
+	if len(bytes.TrimSpace(settings)) == 0 {
+		return settings, nil
+	}
 	top, err := members(settings)
 	if err != nil {
 		return nil, err
@@ -372,7 +375,7 @@ func dropFrom(value json.RawMessage) (json.RawMessage, bool, error) {
 	case len(kept) == 0:
 		return nil, true, nil
 	}
-	text, err := json.MarshalIndent(kept, "    ", "  ")
+	text, err := groupsText(kept)
 	return text, true, err
 }
 

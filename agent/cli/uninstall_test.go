@@ -30,8 +30,9 @@ func TestSettingsComeBack(t *testing.T) {
 		"none, twice":   {reason: "nor think that the file was there before", again: true},
 		"changed since": {reason: "what was added stays", before: "{\"model\":\"x\"}", changes: func(s string) string { return strings.Replace(s, `"x"`, `"y"`, 1) }, want: "{\n  \"model\": \"y\"\n}\n"},
 		"mixed since": {reason: "another program's hook beside ours stays", changes: func(s string) string {
-			return strings.Replace(s, `"Stop": [`, `"Stop": [{"hooks":[{"type":"command","command":"beep"}]},`, 1)
-		}, want: "beep"},
+			return strings.Replace(s, `"Stop": [`, `"Stop": [{"hooks":[{"type":"command","command":"beep <x> && y"}]},`, 1)
+		}, want: "beep <x> && y"},
+		"blank": {reason: "an editor left an empty file", before: "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			m := newMachine(t)
