@@ -5,7 +5,47 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
+
+// TestConsentNamesWhatIsHeard: nobody agrees to what the prompt leaves out.
+func TestConsentNamesWhatIsHeard(t *testing.T) {
+	for name, tt := range map[string]struct {
+		reason string
+		team   v1alpha1.Capture
+		want   string
+	}{
+		"default": {"as privacy.md has it", v1alpha1.Capture{}, "what you and the assistant say\n" +
+			"a line for each tool call, and beginning and end of its result if the tool is a local one\n" +
+			"title, branch and pull request, which everybody in the team sees"},
+		"little": {"the team asks for less", v1alpha1.Capture{ToolResults: v1alpha1.ToolResultsNone, Titles: v1alpha1.TitlesHide}, "what you and the assistant say\n" +
+			"a line for each tool call, and nothing of its result"},
+		"all": {"the team asks for more", v1alpha1.Capture{
+			ToolResults: v1alpha1.ToolResultsAll, Thinking: v1alpha1.AllowanceAllow, Headless: v1alpha1.AllowanceAllow, OutsideGit: v1alpha1.AllowanceAllow,
+		}, "what you and the assistant say\nwhat the assistant thinks\na line for each tool call, and beginning and end of its result\n" +
+			"title, branch and pull request, which everybody in the team sees\n" +
+			"all this of runs without a person, too, as scripts start them\nall this of folders that are no repository, too"},
+	} {
+		if got := strings.Join(heard(&tt.team), "\n"); got != tt.want {
+			t.Errorf("%s: %s: it says\n%s", name, tt.reason, got)
+		}
+	}
+	m := newMachine(t)
+	p := &plan{config: note.Config{Namespace: "alpha", Memory: "m", Owner: "ada", Server: "s"}, memory: &v1alpha1.TeamMemory{}}
+	need(t, m.ask(p, true))
+	if out := m.out.String(); !strings.Contains(out, "before now is not sent") {
+		t.Errorf("the first time it says\n%s", out)
+	}
+	m.out.Reset()
+	p.before = p.config
+	p.before.ConsentedAt = now
+	need(t, m.ask(p, true))
+	if out := m.out.String(); !strings.Contains(out, "You agreed on 2026-03-01") || strings.Contains(out, "before now") {
+		t.Errorf("of what goes on it says\n%s", out)
+	}
+}
 
 // TestInitAsksBeforeItWritesHooks: no answer is no, and --yes is about being
 // heard.

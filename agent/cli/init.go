@@ -258,10 +258,18 @@ func (s *System) ask(p *plan, yes bool) error {
 			lines = append(lines, "    "+safe(glob))
 		}
 	}
+	lines = append(lines, "", "Of a session leave this computer, without known secrets and without binary content:", "")
+	for _, what := range heard(&p.memory.Spec.Capture) {
+		lines = append(lines, "    "+what)
+	}
 	lines = append(lines, "",
-		"What you and the assistant say leaves this computer without known secrets and",
-		"without binary content, for the object store "+safe(p.config.StoreHost)+",",
-		"and your team's memory learns from it. What was written before now is not sent.", "")
+		"They go to the object store "+safe(p.config.StoreHost)+", and your team's memory",
+		"learns from them. Whoever leads the team can change what is heard.")
+	if sameTeam(p.before, p.config, false) {
+		lines = append(lines, "You agreed on "+clockTime(p.before.ConsentedAt)+"; that goes on, and what waits here is sent.", "")
+	} else {
+		lines = append(lines, "What was written before now is not sent.", "")
+	}
 	if err := s.print("%s\n", strings.Join(lines, "\n")); err != nil {
 		return err
 	}
@@ -279,6 +287,32 @@ func (s *System) ask(p *plan, yes bool) error {
 		return errors.New("nothing was recorded and nothing changed")
 	}
 	return nil
+}
+
+// heard says what a team's memory hears of a session, a line for each.
+func heard(c *v1alpha1.Capture) []string {
+	list := []string{"what you and the assistant say"}
+	if c.Thinking == v1alpha1.AllowanceAllow {
+		list = append(list, "what the assistant thinks")
+	}
+	switch c.ToolResults {
+	case v1alpha1.ToolResultsNone:
+		list = append(list, "a line for each tool call, and nothing of its result")
+	case v1alpha1.ToolResultsAll:
+		list = append(list, "a line for each tool call, and beginning and end of its result")
+	case v1alpha1.ToolResultsLocal, "":
+		list = append(list, "a line for each tool call, and beginning and end of its result if the tool is a local one")
+	}
+	if c.Titles != v1alpha1.TitlesHide {
+		list = append(list, "title, branch and pull request, which everybody in the team sees")
+	}
+	if c.Headless == v1alpha1.AllowanceAllow {
+		list = append(list, "all this of runs without a person, too, as scripts start them")
+	}
+	if c.OutsideGit == v1alpha1.AllowanceAllow {
+		list = append(list, "all this of folders that are no repository, too")
+	}
+	return list
 }
 
 // agree asks a question of which no answer is no.
@@ -352,7 +386,8 @@ func (s *System) managedSettings() error {
 		return err
 	}
 	where := "This is a managed-settings file for Claude Code; on Linux it belongs into /etc/claude-code.\n" +
-		"Both binaries must lie in that folder on every computer. Each user still runs undersong init.\n"
+		"Both binaries must lie in that folder on every computer. Each user still runs undersong init.\n" +
+		"These hooks look where a user's own account has its state directory, wherever " + note.HomeVariable + " leads.\n"
 	if home, err := s.UserHome(); err == nil && strings.HasPrefix(strings.Trim(command, `'"`), home+string(filepath.Separator)) {
 		where += "Note: that folder is in your own home; install the binaries for all users first.\n"
 	}
