@@ -40,8 +40,9 @@ type here struct {
 	RecallUntil  time.Time `json:"recallUntil,omitzero"`
 }
 
-// Variables that say in which session a command runs.
-var sessionVariables = []string{"UNDERSONG_SESSION", "CLAUDE_CODE_SESSION_ID"}
+// Variables that say in which session a command runs. The agent sets its own for
+// each command; ours was left at the start of a session, perhaps an outer one.
+var sessionVariables = []string{"CLAUDE_CODE_SESSION_ID", "UNDERSONG_SESSION"}
 
 // thisSession returns the session that this command is run in, else the newest
 // one of this project, and which of both it is.

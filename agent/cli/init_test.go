@@ -540,6 +540,9 @@ func TestJoinFile(t *testing.T) {
 	if code, out, errs := m.run("sessions"); code != 0 || !strings.Contains(out, "no sessions in the memory yet") {
 		t.Errorf("sessions: exit %d: %s%s", code, out, errs)
 	}
+	if code, out, errs := m.run("sessions", "--project", "git.example.com/**"); code != 0 || !strings.Contains(out, "no session of the project git.example.com/**") {
+		t.Errorf("sessions of a project: exit %d: %s%s", code, out, errs)
+	}
 	if code, out, errs := m.run("uninstall", "--yes"); code != 0 || !strings.Contains(out, "is no longer registered") {
 		t.Errorf("uninstall: exit %d: %s%s", code, out, errs)
 	}

@@ -95,6 +95,9 @@ func (s *System) sessions(ctx context.Context, f sessionsFlags) error {
 	if f.asJSON {
 		return s.printJSON(rows)
 	}
+	if total == 0 && f.project != "" {
+		return s.print("There is no session of the project %s; give it as host/path, as undersong status names it.\n", safe(f.project))
+	}
 	return s.print("%s", renderSessionRows(rows, total, f.team, s.Clock.Now()))
 }
 

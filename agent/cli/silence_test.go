@@ -104,7 +104,7 @@ func TestAmIRecorded(t *testing.T) {
 		}, yes, "recorded for team alpha"},
 		"the session that it runs in": {"not the newest one", func(t *testing.T, m *machine, _ *clocktesting.FakeClock) {
 			t.Helper()
-			m.env["CLAUDE_CODE_SESSION_ID"] = "other"
+			m.env["CLAUDE_CODE_SESSION_ID"], m.env["UNDERSONG_SESSION"] = "other", "an-outer-one"
 			m.ok(t, "private")
 		}, func() here { h := no("this session is private", now, never); h.Session = "other"; return h }(), "private"},
 		"no longer private": {"by its id", func(t *testing.T, m *machine, c *clocktesting.FakeClock) {
