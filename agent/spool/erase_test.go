@@ -122,7 +122,7 @@ func TestEraseTakesOutWhatTheClusterWasNotTold(t *testing.T) {
 		change func(*State)
 		want   []string // of lines 2 and 3
 	}{
-		"in a slot": {reason: "nobody knows of it", change: func(s *State) {}, want: []string{erased, erased}},
+		"in a slot": {reason: "nobody knows of it", change: func(*State) {}, want: []string{erased, erased}},
 		"maybe told": {
 			reason: "the answer was lost: the cluster may have its chain", change: func(s *State) { s.Told = 2 },
 			want: []string{`{"type":"user","n":1}`, erased},

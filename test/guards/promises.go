@@ -97,6 +97,16 @@ var promises = []guard{
 		cuts: []cut{{"agent/read/consent.go", "\tif retells(record) && cur.Hushed != \"\" {\n", "\tif retells(record) && cur.Hushed == \"never\" {\n"}},
 	},
 	{
+		name: "consent/forgotten", test: "TestEraseTakesOutWhatTheClusterWasNotTold", in: onSpool,
+		why: "what a person takes back goes up later, as its segment was tried once", says: `nobody knows of it`,
+		cuts: []cut{{"agent/spool/erase.go", "\t\tif known || g.ResentAt != nil || err != nil {\n", "\t\tif known || g.SlotState != SlotNone || g.ResentAt != nil || err != nil {\n"}},
+	},
+	{
+		name: "consent/told", test: "TestEraseTakesOutWhatTheClusterWasNotTold", in: onSpool,
+		why: "a chain that the cluster may have is changed, and the session ends", says: `the answer was lost`,
+		cuts: []cut{{"agent/spool/erase.go", "g.Seq <= s.state.Told ||", "g.Seq <= 0 ||"}},
+	},
+	{
 		name: "consent/headless", test: "TestThePersonIsToldAtTheFirstPrompt", in: onDaemon,
 		why: "runs that no person sits at are heard although the team does not say so", says: `TestThePersonIsToldAtTheFirstPrompt/headless`,
 		cuts: []cut{{"agent/daemon/consent.go", "\tif strings.HasPrefix(entrypoint, \"sdk-\") && !hears.Headless {\n", "\tif strings.HasPrefix(entrypoint, \"never-\") && !hears.Headless {\n"}},
