@@ -19,6 +19,7 @@ import (
 	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/internal/kube"
 	"github.com/undersong-dev/undersong/agent/note"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -27,6 +28,9 @@ const (
 	wishesFile = "forget.json"
 	wishesLock = "forget.lock"
 	maxWishes  = 1 << 20
+
+	// sessionsDir is the spool's folder in the state directory.
+	sessionsDir = "sessions"
 
 	// wishesPatience is how long another process is waited for.
 	wishesPatience = 5 * time.Second
@@ -85,6 +89,9 @@ func Forget(ctx context.Context, c API, home, namespace string, w Wish) (string,
 	err := c.Get(ctx, key, live)
 	answer, done := AnswerTo(live, w.Request.ID)
 	if err == nil && !done {
+		if untold(home, live, w) {
+			return "", ErrNoAnswer
+		}
 		if err = Request(ctx, c, key, w.Request); err == nil {
 			return "", ErrNoAnswer
 		}
@@ -114,6 +121,18 @@ func Forget(ctx context.Context, c API, home, namespace string, w Wish) (string,
 		return "", err
 	}
 	return text + ". The Session is deleted.", nil
+}
+
+// untold reports whether the cluster does not know lines of a wish which it may be
+// told of at any moment: it would answer for those that it knows, and the others
+// would come behind the answer.
+func untold(home string, live *v1alpha1.Session, w Wish) bool {
+	mine := writer(live, w.Request.Workstation)
+	if w.Request.ToLine == nil || mine != nil && mine.Lines >= *w.Request.ToLine {
+		return false
+	}
+	state, ok := spool.Read(filepath.Join(home, sessionsDir), w.SessionID)
+	return ok && !state.Withdrawn && len(state.Segments) > 0 && (state.Applied == nil || state.Applied.Segments < state.Told)
 }
 
 // absent says what it means that the Session is not there.

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"path/filepath"
 	"testing"
 	"time"
 
@@ -15,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/undersong-dev/undersong/agent/internal/kube"
+	"github.com/undersong-dev/undersong/agent/spool"
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
@@ -178,6 +181,37 @@ func TestForgettingSurvivesEveryFault(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// TestAWishWaitsForItsLines: as long as the cluster may be told of the lines at any
+// moment, and no longer.
+func TestAWishWaitsForItsLines(t *testing.T) {
+	to := int64(4)
+	for name, tt := range map[string]struct {
+		reason string
+		lines  int64 // that the cluster knows
+		state  spool.State
+		asked  int
+	}{
+		"on their way": {"they would come behind the answer", 2, spool.State{Told: 2, Applied: &v1alpha1.Writer{Segments: 1}, Segments: make([]spool.Segment, 1)}, 0},
+		"known":        {"there is nothing to wait for", 4, spool.State{Told: 2, Applied: &v1alpha1.Writer{Segments: 1}, Segments: make([]spool.Segment, 1)}, 1},
+		"not told":     {"they were taken out here", 2, spool.State{Told: 1, Applied: &v1alpha1.Writer{Segments: 1}, Segments: make([]spool.Segment, 1)}, 1},
+		"withdrawn":    {"they never come", 2, spool.State{Told: 2, Withdrawn: true, Segments: make([]spool.Segment, 1)}, 1},
+		"dropped":      {"they never come", 2, spool.State{Told: 2}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &oneSession{live: &v1alpha1.Session{Spec: v1alpha1.SessionSpec{Writers: []v1alpha1.Writer{{Workstation: "ws", Lines: tt.lines}}}}}
+			f := wished(t, o, Wish{For: "here", Request: v1alpha1.Request{Workstation: "ws", ToLine: &to}})
+			data, err := json.Marshal(tt.state)
+			must(t, err)
+			dir := filepath.Join(f.Home, sessionsDir, "id")
+			must(t, os.MkdirAll(dir, 0o700))
+			must(t, os.WriteFile(filepath.Join(dir, "state.json"), data, 0o600))
+			if again := f.look(t.Context(), wishedAt); !again || len(o.asked) != tt.asked {
+				t.Errorf("%s: asked %q, again %v", tt.reason, o.asked, again)
+			}
+		})
 	}
 }
 
