@@ -10,6 +10,22 @@ import (
 	"github.com/undersong-dev/undersong/api/v1alpha1"
 )
 
+// TestAnAgentDoesNotAgree: within Claude Code nothing is agreed to, in nobody's name.
+func TestAnAgentDoesNotAgree(t *testing.T) {
+	m := newMachine(t)
+	m.env["CLAUDECODE"] = "1"
+	before := files(t, m.dir)
+	if code, out, errs := m.run("init", "--yes"); code != 1 || out != "" || !strings.Contains(errs, "a terminal of your own") {
+		t.Errorf("init: exit %d, %q, %q", code, out, errs)
+	}
+	if after := files(t, m.dir); len(after) != len(before) {
+		t.Errorf("files %v, were %v", after, before)
+	}
+	if code, out, errs := m.run("init", "--managed"); code != 0 || out == "" {
+		t.Errorf("init --managed agrees to nothing: exit %d, %q", code, errs)
+	}
+}
+
 // TestConsentNamesWhatIsHeard: nobody agrees to what the prompt leaves out.
 func TestConsentNamesWhatIsHeard(t *testing.T) {
 	for name, tt := range map[string]struct {

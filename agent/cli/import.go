@@ -175,6 +175,9 @@ func (s *System) importHistory(ctx context.Context, f importFlags, dir string) e
 	if err != nil || f.dryRun || f.asJSON && !f.yes {
 		return err
 	}
+	if err := s.byPerson("import"); err != nil {
+		return err
+	}
 	if len(o.Sessions) == 0 {
 		return s.goOn(ctx, home, config, f)
 	}

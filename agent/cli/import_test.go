@@ -204,6 +204,11 @@ func TestImportIsHandedOver(t *testing.T) {
 	if diff := cmp.Diff(sessionIDs[2:], planned()); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
+	a.env["CLAUDECODE"] = "1"
+	if code, _, errs := a.run("import", "--yes"); code != 1 || !strings.Contains(errs, "a terminal of your own") {
+		t.Errorf("the agent agrees: exit %d, %s", code, errs)
+	}
+	delete(a.env, "CLAUDECODE")
 	_, _, _ = a.run("import", "--yes", "--session", sessionIDs[0])
 	if diff := cmp.Diff([]string{sessionIDs[0], sessionIDs[2]}, planned()); diff != "" {
 		t.Errorf("both are to be imported (-want +got):\n%s", diff)

@@ -106,6 +106,9 @@ type plan struct {
 }
 
 func (s *System) init(ctx context.Context, f initFlags) error {
+	if err := s.byPerson("init"); err != nil {
+		return err
+	}
 	home, err := s.home()
 	if err != nil {
 		return err
@@ -313,6 +316,16 @@ func heard(c *v1alpha1.Capture) []string {
 		list = append(list, "all this of folders that are no repository, too")
 	}
 	return list
+}
+
+// byPerson refuses what only a person may agree to where the agent runs the command:
+// it could speak for the person, and the environment, which init records for the
+// daemon, is a repository's to set.
+func (s *System) byPerson(command string) error {
+	if s.Getenv("CLAUDECODE") == "" {
+		return nil
+	}
+	return fmt.Errorf("run undersong %s in a terminal of your own: in Claude Code the agent could agree for you, and a repository's settings could say where to", command)
 }
 
 // agree asks a question of which no answer is no.
