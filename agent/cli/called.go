@@ -29,7 +29,14 @@ type claudeSettings struct {
 // readSettings reads a settings file. One that is not there says nothing.
 func readSettings(path string) (claudeSettings, error) {
 	var c claudeSettings
-	data, err := durable.ReadFile(path, maxSettings)
+	info, err := os.Stat(path)
+	if err == nil && !info.Mode().IsRegular() { // a pipe in a repository would be waited for
+		return c, fmt.Errorf("%s is not a regular file", path)
+	}
+	var data []byte
+	if err == nil {
+		data, err = durable.ReadFile(path, maxSettings)
+	}
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return c, nil

@@ -242,6 +242,12 @@ func CheckFile(root string) error {
 	if _, err := dir.Lstat(optOutFile); err != nil {
 		return nil // nor a file
 	}
-	_, _, err = readOptOut(dir)
+	info, err := dir.Stat(optOutFile)
+	if err == nil && !info.Mode().IsRegular() { // a pipe would be waited for
+		err = fmt.Errorf("%s is not a regular file", optOutFile)
+	}
+	if err == nil {
+		_, _, err = readOptOut(dir)
+	}
 	return err
 }

@@ -197,6 +197,9 @@ func TestOptOutLinks(t *testing.T) {
 			if err := tc.make(dir, filepath.Join(dir, ".undersong.yaml")); err != nil {
 				t.Fatal(err)
 			}
+			if err := consent.CheckFile(dir); (err != nil) != (tc.want == consent.ReasonOptOutFile) {
+				t.Errorf("%s: what is wrong with the file: %v", tc.reason, err)
+			}
 			var f consent.Finder
 			if got := f.Decide(dir, consent.Rules{Include: []string{"**"}}); got.Reason != tc.want || got.Allowed {
 				t.Errorf("%s: %+v, want %s", tc.reason, got, tc.want)
