@@ -84,6 +84,9 @@ func (s *System) forget(ctx context.Context, f forgetFlags, args []string) error
 			if session = strings.ToLower(args[0]); !note.ValidSession(session) {
 				return errors.New("that is not a session id")
 			}
+			if at, result := forgottenAlready(home, config, session); result != "" {
+				return s.print("Session %s was forgotten on %s: %s\n", safe(session), clockTime(at), safe(result))
+			}
 		}
 		if err := s.forgetHere(ctx, home, config, session, f.last); err != nil {
 			return err
@@ -93,10 +96,26 @@ func (s *System) forget(ctx context.Context, f forgetFlags, args []string) error
 	if err != nil {
 		return err
 	}
+	waiting = slices.DeleteFunc(waiting, func(w upload.Wish) bool { return w.Told })
 	if len(waiting) == 0 {
 		return s.print("Nothing else of it has left this computer.\n")
 	}
 	return s.forgetThere(ctx, home, config, waiting, f.wait)
+}
+
+// forgottenAlready returns when the cluster answered for a whole session that is
+// neither read nor sent since, and what; nothing otherwise. It has no Session any
+// more of which it could be asked again.
+func forgottenAlready(home string, config note.Config, session string) (time.Time, string) {
+	state, known := spool.Read(filepath.Join(home, daemon.SessionsDir), session)
+	wishes, err := upload.Wishes(home)
+	i := slices.IndexFunc(wishes, func(w upload.Wish) bool {
+		return w.Whole && w.Told && w.SessionID == session && w.For == upload.Addressee(config)
+	})
+	if err != nil || i < 0 || known && !state.Withdrawn {
+		return time.Time{}, ""
+	}
+	return wishes[i].At, wishes[i].Result
 }
 
 // forgetHere sees to what this workstation has, and keeps what is to be asked of
@@ -392,7 +411,7 @@ func (s *System) settle(ctx context.Context, home string, waiting []upload.Wish,
 	for _, one := range waiting {
 		result, err := ask(one)
 		if err == nil {
-			err = upload.DropWishes(ctx, home, one.Request.ID)
+			err = upload.TellWish(ctx, home, one.Request.ID, result, s.Clock.Now())
 		}
 		if err == nil {
 			err = s.print("Session %s: %s\n", safe(one.SessionID), safe(result))

@@ -192,6 +192,37 @@ func TestForgetErasesWhatLiesInASlot(t *testing.T) {
 	}
 }
 
+// TestForgetTwice: the cluster has no Session any more that could answer again, and
+// nothing is to be feared.
+func TestForgetTwice(t *testing.T) {
+	m, _ := agreedMachine(t)
+	home := filepath.Join(m.dir, "state")
+	session := spooled(t, home, filepath.Join(m.dir, "x.jsonl"), now)
+	need(t, session.Withdraw())
+	config, err := note.LoadConfig(home)
+	need(t, err)
+	wish := upload.Wish{
+		For: upload.Addressee(config), SessionID: talked, Name: "s", Whole: true, Answered: true, Result: "forgotten in the cluster. The Session is deleted.",
+		Request: v1alpha1.Request{ID: "forget-1", Kind: v1alpha1.RequestForget},
+	}
+	need(t, upload.UpdateWishes(t.Context(), home, func([]upload.Wish) []upload.Wish { return []upload.Wish{wish} }))
+	if code, out, errs := m.run("forget", "--retry"); code != 0 || !strings.Contains(out, "The Session is deleted") {
+		t.Errorf("exit %d, %q, %q", code, out, errs)
+	}
+	for range 2 {
+		if code, out, errs := m.run("forget", talked); code != 0 || !strings.Contains(out, "was forgotten on") {
+			t.Errorf("again: exit %d, %q, %q", code, out, errs)
+		}
+	}
+	if _, out, _ := m.run("status"); strings.Contains(out, "forget ") {
+		t.Errorf("it is said still:\n%s", out)
+	}
+	need(t, session.Update(func(s *spool.State) { s.Withdrawn = false })) // a lead made it again
+	if code, out, _ := m.run("forget", talked); code != 1 || strings.Contains(out, "was forgotten on") {
+		t.Errorf("what goes on is asked for again: exit %d, %q", code, out)
+	}
+}
+
 // TestForgetLeavesQuietSessionsAlone: of a session in which nothing was said in
 // that time no later summary is withheld.
 func TestForgetLeavesQuietSessionsAlone(t *testing.T) {

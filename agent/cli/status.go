@@ -144,6 +144,9 @@ func (s *System) report() (*report, error) {
 		r.Problem = err.Error()
 	}
 	for _, w := range wishes {
+		if w.Told {
+			continue
+		}
 		r.Forget = append(r.Forget, forgetReportOf(w, upload.Addressee(config)))
 	}
 	r.Leftovers = s.leftovers()

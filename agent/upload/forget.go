@@ -60,9 +60,11 @@ type Wish struct {
 	// Absent says that the cluster has no Session of it, when it was last asked.
 	Absent bool `json:"absent,omitempty"`
 
-	// Result is what became of it, while nobody was told, and At when.
+	// Result is what became of it, and At when. Told says that the person knows; of
+	// a whole session it is kept, as the cluster cannot say it a second time.
 	Result string    `json:"result,omitempty"`
 	At     time.Time `json:"at,omitzero"`
+	Told   bool      `json:"told,omitempty"`
 }
 
 // Addressee says whom wishes of a configuration are for.
@@ -207,7 +209,20 @@ func UpdateWishes(ctx context.Context, home string, change func([]Wish) []Wish) 
 	return nil
 }
 
-// DropWishes takes wishes out of what waits: their person was told.
+// TellWish notes that the person was told what became of a wish.
+func TellWish(ctx context.Context, home, id, result string, now time.Time) error {
+	return UpdateWishes(ctx, home, func(list []Wish) []Wish {
+		for i := range list {
+			if w := &list[i]; w.Request.ID == id && w.Whole && (w.Answered || w.Unsent) {
+				w.Result, w.At, w.Told = result, now.UTC(), true
+				return list
+			}
+		}
+		return slices.DeleteFunc(list, func(w Wish) bool { return w.Request.ID == id })
+	})
+}
+
+// DropWishes takes wishes out of what waits.
 func DropWishes(ctx context.Context, home string, ids ...string) error {
 	return UpdateWishes(ctx, home, func(list []Wish) []Wish {
 		return slices.DeleteFunc(list, func(w Wish) bool { return slices.Contains(ids, w.Request.ID) })
