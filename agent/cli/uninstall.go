@@ -292,7 +292,11 @@ func (s *System) restoreSettings(home string) (string, error) {
 	if err := rewrite(w.Path, without); err != nil {
 		return "", err
 	}
-	return "Took our hooks out of " + w.Path + "; it was changed since init, and everything else in it stays.", nil
+	said := "Took our hooks out of " + w.Path + "; it was changed since init, and everything else in it stays."
+	if _, err := os.Lstat(backup); err == nil {
+		said += "\nWhat it was before init is still in " + backup + ": remove it when you do not need it."
+	}
+	return said, nil
 }
 
 // rewrite replaces a file that exists and keeps its mode.
