@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/undersong-dev/undersong/agent/internal/durable"
 	"github.com/undersong-dev/undersong/agent/note"
 )
 
@@ -52,7 +53,7 @@ func (h call) wakeDaemon() error {
 		}
 	}
 	if errors.Is(err, fs.ErrNotExist) {
-		err = createNew(mark)
+		err = durable.Create(mark)
 	}
 	if err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("mark attempt: %w", err)

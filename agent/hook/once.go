@@ -60,7 +60,7 @@ func (h call) mark(path string) error {
 		if err == nil || errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		return createNew(path) // no links here, or no more of them
+		return durable.Create(path) // no links here, or no more of them
 	}
 	// The first one of this span, or ever. Where no daemon can start, nobody
 	// else removes the older ones.
@@ -70,24 +70,15 @@ func (h call) mark(path string) error {
 	if err := sweepOnce(h.home, h.at); err != nil {
 		h.log("sweep marks", err)
 	}
-	if err := createNew(mark); err != nil && !errors.Is(err, fs.ErrExist) {
+	if err := durable.Create(mark); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
-	return createNew(path)
+	return durable.Create(path)
 }
 
 // span names the span of time that a moment is in.
 func span(at time.Time) string {
 	return strconv.FormatInt(at.Unix()/int64(onceSpan/time.Second), 10)
-}
-
-// createNew makes an empty file, and fails when there is one.
-func createNew(path string) error {
-	file, err := durable.Open(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	return file.Close()
 }
 
 // Sweep removes what hooks leave behind and nobody needs any more. The daemon

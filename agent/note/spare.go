@@ -42,11 +42,7 @@ func Provide(home string) error {
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return fmt.Errorf("make spare files: %w", err)
 		}
-		file, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600) //nolint:gosec // the name is ours
-		if err == nil {
-			err = file.Close()
-		}
-		if err != nil {
+		if err := durable.Create(name); err != nil {
 			return fmt.Errorf("make spare files: %w", err)
 		}
 	}

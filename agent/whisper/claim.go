@@ -128,16 +128,7 @@ func provide(dir string) error {
 			return err
 		}
 	}
-	return create(filepath.Join(dir, freeFile))
-}
-
-// create makes an empty file, and fails when there is one.
-func create(name string) error {
-	file, err := durable.Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
-	if err != nil {
-		return err
-	}
-	return file.Close()
+	return durable.Create(filepath.Join(dir, freeFile))
 }
 
 // Claim takes what waits for a session, as far as it fits, and returns the text
@@ -222,7 +213,7 @@ func (c *claim) turn() bool {
 	hold := filepath.Join(c.dir, holdFile)
 	err := os.Rename(filepath.Join(c.dir, freeFile), hold)
 	if errors.Is(err, fs.ErrNotExist) {
-		err = create(hold) // another hook was first, or there is none yet
+		err = durable.Create(hold) // another hook was first, or there is none yet
 	}
 	return err == nil
 }

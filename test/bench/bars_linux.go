@@ -15,6 +15,8 @@ import (
 	"slices"
 	"syscall"
 	"time"
+
+	"github.com/undersong-dev/undersong/agent/note"
 )
 
 // Bars of the hook. The empty program is started in the same way, in turns.
@@ -242,7 +244,7 @@ func (b *hookBars) call(ctx context.Context, program string, r barRun, id string
 	if err != nil {
 		return 0, nil, err
 	}
-	cmd := exec.CommandContext(ctx, program, "--home", b.home)
+	cmd := exec.CommandContext(ctx, program, note.HomeFlag, b.home) // as init writes it
 	var out bytes.Buffer
 	cmd.Env, cmd.Dir, cmd.Stdin, cmd.Stdout, cmd.Stderr = b.env(r), r.cwd, bytes.NewReader(in), &out, &out
 	begin := now()

@@ -219,7 +219,7 @@ var weaknesses = []guard{
 	{
 		name: "W28/mode", test: "TestW28", in: onDesk,
 		why: "other users can read a note", says: `has mode`,
-		cuts: []cut{{"agent/note/spare.go", "os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)", "os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)"}},
+		cuts: []cut{{"agent/internal/durable/durable.go", "Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)", "Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)"}},
 	},
 	{
 		name: "W28/key", test: "TestW28", in: onDesk,

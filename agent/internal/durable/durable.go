@@ -285,6 +285,16 @@ func RemoveTemps(dir string) error {
 	return errors.Join(errs...)
 }
 
+// Create makes an empty file, mode 0600, and returns fs.ErrExist when there is
+// one. It does not sync.
+func Create(name string) error {
+	file, err := Open(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	return file.Close()
+}
+
 // readFirst is how much is read at first, in bytes: most of our files whole.
 const readFirst = 4 << 10
 
